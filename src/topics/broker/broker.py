@@ -1,0 +1,357 @@
+"""The broker: the one object the server talks to. It decides with the engine, commits to storage, applies, and wakes.
+
+Everything runs on one loop, so nothing is locked. Operations that can fail at once raise; those that end later answer
+through `reply`, which gets the outcome or a TopicsError, exactly once.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from topics.broker.append import Append, Reply, decide_append
+from topics.broker.checkpoint import Keeper, StorageSettings
+from topics.broker.committer import Committer, Note
+from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
+from topics.broker.delete import DeleteRecords, RecordsGone
+from topics.broker.recovery import Recovered
+from topics.broker.runtime import Runtime
+from topics.engine.partition import Partition
+from topics.engine.topic import Topic
+from topics.model.batch import Batch
+from topics.model.config import DEFAULT_CONFIG, ConfigChange, merged
+from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
+from topics.model.facts import Fact, TopicCreated
+from topics.model.limits import Limits
+from topics.model.match import TagMatch
+from topics.model.names import check_topic_name
+from topics.storage.fs import FileSystem
+from topics.storage.wal import WalShard
+
+
+class Broker:
+    """All topics of one data directory."""
+
+    def __init__(
+        self, fs: FileSystem, runtime: Runtime, recovered: Recovered, limits: Limits, settings: StorageSettings
+    ) -> None:
+        self.runtime = runtime
+        self.limits = limits
+        self.state = recovered.state
+        self.recovered = recovered
+        self.committer = Committer(
+            runtime,
+            _shards(fs, recovered, settings),
+            next_lsn=recovered.next_lsn,
+            margin=settings.margin,
+            sync_interval_ms=settings.sync_interval_ms,
+        )
+        self.keeper = Keeper(fs, runtime, self.state, self.committer, settings)
+        # Writes whose idempotency key is decided but not yet remembered.
+        self.keys_in_flight: dict[tuple[int, str], Append] = {}
+        self.creating = 0
+        # Names with a create, configure or delete under way, each with the requests that wait for it.
+        self._busy: dict[str, list[Callable[[], None]]] = {}
+        self._watchers: dict[int, dict[Callable[[], None], None]] = {}
+        self._woken: dict[int, None] = {}
+        self._fs = fs
+
+    def start(self) -> None:
+        """Go on from where recovery left off. What follows from a power cut is in the log before anything new is."""
+        shards = {lane.shard.number for lane in self.committer.lanes}
+        retired = {number: last[1] for number, last in self.recovered.shards.items() if number not in shards}
+        self.keeper.start(self.recovered.next_snapshot, self.recovered.cut, retired, self.recovered.wal_bytes)
+        for lane in self.committer.lanes:
+            facts = [fact for fact in self.recovered.consequences if self.committer.lane_of(_topic_id(fact)) is lane]
+            if facts:
+                for fact in facts:
+                    self.state.apply(fact)
+                # One frame, so that a second end half-way through leaves all of it or nothing.
+                self.committer.submit(lane, facts, Note())
+        for topic in self.state.by_id.values():
+            for partition in topic.partitions:
+                self.evict(topic, partition)
+        self.committer.flush()
+        self.committer.sync_all()
+
+    # Topics
+
+    def topic(self, name: str) -> Topic:
+        topic = self.state.topics.get(name)
+        if topic is None:
+            raise topic_not_found(name)
+        return topic
+
+    def touch(self, topic: Topic) -> None:
+        """Somebody looks at the topic: that makes it matter more for a while."""
+        topic.last_read_ts = self.runtime.now_ms()
+
+    def configure(self, name: str, change: ConfigChange, reply: Callable[[Configured | TopicsError], None]) -> None:
+        """Create the topic or change the named fields of its configuration."""
+        check_topic_name(name)
+        if self._parked(name, lambda: self.configure(name, change, reply), reply):
+            return
+        topic = self.state.topics.get(name)
+        if topic is None:
+            self._create(name, change, None, reply)
+            return
+        config = merged(name, topic.config, change, exists=True)
+        if isinstance(change.partitions, int) and change.partitions != len(topic.partitions):
+            raise Conflict(
+                f'topic "{name}" has {len(topic.partitions)} partitions; their number cannot change',
+                detail={"topic": name, "partitions": len(topic.partitions)},
+            )
+        if config == topic.config:
+            reply(Configured(topic, False))
+            return
+        lane = self.committer.lane_of(topic.id)
+        self.committer.check_writable(lane)
+        for partition in topic.partitions:
+            # What has expired or was over the cap until now stays gone, whatever the new configuration says.
+            self.evict(topic, partition)
+        commit = ConfigureTopic(self, topic, config, reply)
+        self._busy[name] = []
+        self.committer.submit(lane, [commit.fact()], commit)
+
+    def delete_topic(self, name: str, *, if_empty: bool, reply: Callable[[TopicGone | TopicsError], None]) -> None:
+        if self._parked(name, lambda: self.delete_topic(name, if_empty=if_empty, reply=reply), reply):
+            return
+        topic = self.state.topics.get(name)
+        if topic is None:
+            reply(TopicGone(name, False, []))
+            return
+        if if_empty:
+            for partition in topic.partitions:
+                self.evict(topic, partition)
+            pending = sum([partition.pending_records for partition in topic.partitions])
+            if topic.count or pending:
+                raise Conflict(
+                    f'topic "{name}" holds {topic.count + pending} records',
+                    code="topic_not_empty",
+                    detail={"topic": name, "count": topic.count + pending},
+                )
+        lane = self.committer.lane_of(topic.id)
+        self.committer.check_writable(lane)
+        commit = DeleteTopic(self, topic, reply)
+        self._busy[name] = []
+        self.committer.submit(lane, [commit.fact()], commit)
+
+    def names(self, prefix: str, after: str) -> Iterator[str]:
+        """Topic names with the prefix, in order, behind `after`."""
+        names = self.state.names
+        index = bisect_left(names, max(prefix, after))
+        for name in names[index:]:
+            if not name.startswith(prefix):
+                return
+            if name > after or not after:
+                yield name
+
+    # Records
+
+    def append(self, name: str, batch: Batch, reply: Reply) -> None:
+        """Append the batch, creating the topic if that is allowed. Answers when the topic's class says it may."""
+        if self._busy and self._parked(name, lambda: self.append(name, batch, reply), reply):
+            return
+        topic = self.state.topics.get(name)
+        if topic is None:
+            check_topic_name(name)
+            if batch.create is False:
+                raise topic_not_found(name)
+            self._create(name, batch.config or ConfigChange(), batch, reply)
+            return
+        append = decide_append(self, topic, batch, reply)
+        if append is None:
+            return
+        committer = self.committer
+        lanes = committer.lanes
+        lane = lanes[0] if len(lanes) == 1 else committer.lane_of(topic.id)
+        durability = topic.config.durability
+        partition = append.partition
+        if durability == "fsync" or partition.waiting_sync:
+            append.sync = True
+        if durability == "ephemeral":
+            committer.submit(lane, [append.fact()], append, append.count)
+        else:
+            key = append.key
+            page = append.page
+            assert page is not None
+            committer.submit_append(
+                lane, topic.id, partition.number, page, None if key is None else key.encode(), append
+            )
+        if append.sync:
+            partition.waiting_sync += 1
+
+    def delete_records(
+        self,
+        name: str,
+        before_seq: int | None,
+        match: TagMatch | None,
+        partition_number: int,
+        reply: Callable[[RecordsGone | TopicsError], None],
+    ) -> None:
+        again = lambda: self.delete_records(name, before_seq, match, partition_number, reply)  # noqa: E731
+        if self._busy and self._parked(name, again, reply):
+            return
+        topic = self.topic(name)
+        partition = self.partition(topic, partition_number)
+        self.evict(topic, partition)
+        fact = partition.decide_delete_match(match, before_seq) if match else partition.decide_delete_below(before_seq or 0)
+        commit = DeleteRecords(self, topic, partition, fact, match, reply)
+        if topic.config.durability == "ephemeral":
+            commit.apply()
+            return
+        lane = self.committer.lane_of(topic.id)
+        self.committer.check_writable(lane)
+        if topic.config.durability == "fsync" or partition.waiting_sync:
+            commit.sync = True
+            partition.waiting_sync += 1
+        self.committer.submit(lane, [fact], commit)
+
+    def partition(self, topic: Topic, number: int) -> Partition:
+        if number >= len(topic.partitions):
+            raise InvalidRequest(
+                f'topic "{topic.name}" has {len(topic.partitions)} partitions',
+                detail={"partitions": len(topic.partitions)},
+            )
+        return topic.partitions[number]
+
+    def evict(self, topic: Topic, partition: Partition) -> None:
+        """Caps hold and nothing expired is left, as of now.
+
+        True at once, remembered right after: the note stands in the log before anything that is decided later, and if
+        it is lost in a crash recovery reaches the same floor again.
+        """
+        config = topic.config
+        if not (config.ttl_ms or config.cap_records or config.cap_bytes):
+            return
+        fact = partition.decide_eviction(config, self.runtime.now_ms())
+        if fact is not None:
+            partition.apply_evicted(fact)
+            lsn = self.committer.note(self.committer.lane_of(topic.id), fact)
+            self.keeper.collect_dropped(topic.id, partition, lsn)
+
+    def check_total_bytes(self, size: int) -> None:
+        most = self.limits.max_total_bytes
+        pending = self._pending_bytes()
+        if self.state.totals.bytes + pending + size > most:
+            raise Throttled(
+                f"all topics together may hold {most} bytes", detail={"limit": "max_total_bytes", "max": most}
+            )
+
+    # Waking
+
+    def watch(self, topic: Topic, callback: Callable[[], None]) -> None:
+        """Call back, soon and once per turn, whenever the topic may have something new or is gone."""
+        self._watchers.setdefault(topic.id, {})[callback] = None
+
+    def unwatch(self, topic: Topic, callback: Callable[[], None]) -> None:
+        watchers = self._watchers.get(topic.id)
+        if watchers is not None:
+            watchers.pop(callback, None)
+            if not watchers:
+                del self._watchers[topic.id]
+
+    def appended(self, topic: Topic, partition: Partition, size: int) -> None:
+        """Called for every append that became true."""
+        if topic.config.durability != "ephemeral":
+            self.keeper.appended(topic, partition, size)
+        if self._watchers:
+            self.wake(topic)
+
+    def wake(self, topic: Topic) -> None:
+        if topic.id in self._watchers:
+            if not self._woken:
+                self.runtime.call_soon(self._wake_watchers)
+            self._woken[topic.id] = None
+
+    def _wake_watchers(self) -> None:
+        woken, self._woken = self._woken, {}
+        for topic_id in woken:
+            for callback in list(self._watchers.get(topic_id, ())):
+                callback()
+
+    # Stopping
+
+    def stop(self, done: Callable[[bool], None]) -> None:
+        """Commit what is queued, take a last snapshot, close the files; `done` says whether all of that worked."""
+        self.committer.flush()
+
+        def closed(worked: bool) -> None:
+            try:
+                for lane in self.committer.lanes:
+                    lane.shard.close()
+                self.state.shelf.close()
+            except OSError:
+                worked = False
+            done(worked)
+
+        self.keeper.checkpoint(clean=True, done=closed)
+
+    # Names under change
+
+    def release(self, name: str) -> None:
+        """What changed the topic is decided; those who waited go on, in order."""
+        for again in self._busy.pop(name, []):
+            again()
+
+    def _parked(self, name: str, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> bool:
+        waiting = self._busy.get(name)
+        if waiting is None:
+            return False
+
+        def later() -> None:
+            try:
+                again()
+            except TopicsError as error:
+                reply(error)
+
+        waiting.append(later)
+        return True
+
+    def _create(
+        self,
+        name: str,
+        change: ConfigChange,
+        batch: Batch | None,
+        reply: Callable[..., None],
+    ) -> None:
+        config = merged(name, DEFAULT_CONFIG, change, exists=False)
+        partitions = change.partitions if isinstance(change.partitions, int) else 1
+        most = self.limits.max_topics
+        if most and len(self.state.topics) + self.creating >= most:
+            raise Throttled(f"the server holds {most} topics already", detail={"limit": "max_topics", "max": most})
+        topic_id = self.state.next_topic_id
+        lane = self.committer.lane_of(topic_id)
+        self.committer.check_writable(lane)
+        now_ms = self.runtime.now_ms()
+        topic = self.state.new_topic(topic_id, name, config, partitions, now_ms)
+        fact = TopicCreated(topic_id, name, config, partitions, now_ms)
+        facts: list[Fact] = [fact]
+        first = None
+        if batch is not None:
+            first = decide_append(self, topic, batch, reply)
+            assert first is not None
+            facts.append(first.fact())
+        self.state.next_topic_id = topic_id + 1
+        self.creating += 1
+        self._busy[name] = []
+        commit = CreateTopic(self, fact, topic, first, None if first is not None else reply)
+        self.committer.submit(lane, facts, commit, first.count if first is not None else 0)
+
+    def _pending_bytes(self) -> int:
+        return sum([commit.page.size for lane in self.committer.lanes for commit in (*lane.commits, *lane.waiting) if isinstance(commit, Append) and commit.page is not None])  # fmt: skip
+
+
+def _shards(fs: FileSystem, recovered: Recovered, settings: StorageSettings) -> list[WalShard]:
+    shards = []
+    for number in range(settings.shards):
+        last_lsn, next_file = recovered.shards.get(number, (0, 1))
+        shards.append(
+            WalShard(fs, number, last_lsn=last_lsn, next_file=next_file, file_bytes=settings.wal_file_bytes)
+        )
+    return shards
+
+
+def _topic_id(fact: Fact) -> int:
+    return fact.topic_id
+
+
+__all__ = ["Append", "Broker", "Configured", "NotFound", "RecordsGone", "TopicGone"]

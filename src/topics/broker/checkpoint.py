@@ -1,0 +1,362 @@
+"""Checkpoints: hot records become sealed segments, the state becomes a snapshot, and the log behind them is trimmed.
+
+Sealing is triggered by size: a hot segment that has grown to `segment_bytes`, or the largest ones when all hot records
+together pass `hot_bytes`. A checkpoint is triggered by the log having grown by `checkpoint_bytes`:
+
+    seal what is large -> rotate the log -> wait until all that stands in the old files is applied ->
+    take the image of each topic, some per turn -> aside: sync delete flags, write the snapshot ->
+    remove old snapshots, and the log files that neither of the two kept snapshots needs
+
+Files of dropped segments are removed only when the fact that dropped them is safe on disk.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from topics.broker.committer import Commit, Committer, Lane
+from topics.broker.image import HeaderImage, TopicImage, encode_image, topic_image
+from topics.broker.runtime import Runtime
+from topics.broker.state import State
+from topics.engine.partition import Partition
+from topics.engine.segment import HotSegment
+from topics.engine.tags import TagIndex
+from topics.engine.topic import Topic
+from topics.model.errors import TopicsError
+from topics.model.facts import Sealed, SegmentInfo
+from topics.model.page import Page
+from topics.storage.fs import FileSystem
+from topics.storage.segment import ROOT as SEGMENTS
+from topics.storage.segment import remove_segment, segment_base, write_segment
+from topics.storage.snapshot import KEPT, remove_snapshots_below, write_snapshot
+from topics.storage.wal import WalShard, remove_files_below
+
+# Hot segments below this stay in memory and go into the snapshot: a file each would cost more than it saves.
+SEAL_LEAST = 1 << 20
+# Topics whose image is taken in one turn of the loop.
+IMAGES_PER_TURN = 64
+
+
+class StorageSettings(Struct, frozen=True):
+    """How the data directory is used. Sizes in bytes."""
+
+    shards: int = 1
+    wal_file_bytes: int = 64 << 20
+    segment_bytes: int = 16 << 20
+    hot_bytes: int = 64 << 20
+    cache_bytes: int = 32 << 20
+    checkpoint_bytes: int = 64 << 20
+    sync_interval_ms: int = 1000
+    # How many records may be readable without being synced; also how many seqs a power cut costs a disk topic.
+    margin: int = 1 << 20
+
+
+class Doomed(Struct):
+    """A segment to remove once the shard's log is safe up to `lsn`."""
+
+    lane: Lane
+    lsn: int
+    base: str
+
+
+class SealCommit(Commit):
+    """A segment is written and synced; when the log says so, readers change over to it."""
+
+    __slots__ = ("_keeper", "_sealed")
+
+    def __init__(self, keeper: "Keeper", sealed: Sealed) -> None:
+        super().__init__()
+        self._keeper = keeper
+        self._sealed = sealed
+
+    def apply(self) -> None:
+        self._keeper.sealed(self._sealed, self.lsn)
+
+    def fail(self, error: TopicsError) -> None:
+        self._keeper.seal_failed(self._sealed)
+
+
+class Keeper:
+    """Keeps memory and log within their bounds. All on the loop, but for the writing of files."""
+
+    def __init__(
+        self, fs: FileSystem, runtime: Runtime, state: State, committer: Committer, settings: StorageSettings
+    ) -> None:
+        self.settings = settings
+        self.snapshots_total = 0
+        self.seals_total = 0
+        self.failures_total = 0
+        self.last_error: str | None = None
+        self._fs = fs
+        self._runtime = runtime
+        self._state = state
+        self._committer = committer
+        self._wal_bytes = 0
+        self._hot_bytes = 0
+        self._sealing: set[tuple[int, int, int]] = set()
+        self._after_seals: list[Callable[[], None]] = []
+        self._doomed: list[Doomed] = []
+        self._checkpointing = False
+        self._after_checkpoint: list[Callable[[bool], None]] = []
+        # Of the checkpoint that is being taken.
+        self._clean = False
+        self._cut: dict[int, int] = {}
+        self._awaited: list[tuple[Lane, int]] | None = None
+        self._ids: list[int] = []
+        self._images: list[TopicImage] = []
+        self._preparing: set[int] = set()
+        # Shards of an earlier shard count: read at recovery, written no more.
+        self._retired: dict[int, int] = {}
+        self._next_snapshot = 1
+        # The cut of the newest snapshot: log files below it are still needed by no other than the one before.
+        self._last_cut: dict[int, int] = {}
+
+    def start(self, next_snapshot: int, last_cut: dict[int, int], retired: dict[int, int], wal_bytes: int) -> None:
+        """Recovery is done; `wal_bytes` of log stand behind the newest snapshot.
+
+        `retired` names the shards that are no longer written, each with the number behind its last file.
+        """
+        self._retired = retired
+        self._next_snapshot = next_snapshot
+        self._last_cut = last_cut
+        self._wal_bytes = wal_bytes
+        self._hot_bytes = sum([each.hot_bytes for each in self._partitions()])
+        self._committer.on_written = self.written
+        self._committer.on_synced = self.synced
+
+    # Sealing
+
+    def appended(self, topic: Topic, partition: Partition, size: int) -> None:
+        """Called for every append that was applied: counts, and seals when a bound is reached."""
+        self._hot_bytes += size
+        segment = partition.segments[-1] if partition.segments else None
+        if isinstance(segment, HotSegment) and segment.held_bytes >= self.settings.segment_bytes:
+            self.seal(topic, partition)
+        elif self._hot_bytes > self.settings.hot_bytes and not self._sealing:
+            self._seal_largest()
+
+    def seal(self, topic: Topic, partition: Partition) -> None:
+        """Close the partition's hot segment and write it to disk, aside. Ephemeral records never leave memory.
+
+        A closed segment whose sealing failed before is tried again.
+        """
+        if topic.config.durability == "ephemeral":
+            return
+        partition.close_hot()
+        for segment in partition.segments:
+            if isinstance(segment, HotSegment) and not segment.open and segment.live:
+                key = (topic.id, partition.number, segment.pages[0].first_seq)
+                if key not in self._sealing:
+                    self._start_sealing(key, list(segment.pages), segment.tags)
+
+    def _start_sealing(self, key: tuple[int, int, int], pages: list[Page], tags: TagIndex) -> None:
+        topic_id, partition, first_seq = key
+        base = segment_base(topic_id, partition, first_seq)
+        self._sealing.add(key)
+
+        def work() -> SegmentInfo:
+            return write_segment(self._fs, base, pages, tags.sorted())
+
+        def done(info: SegmentInfo, error: BaseException | None) -> None:
+            if error is not None:
+                self._failed("sealing a segment", error)
+                self._seal_over(key)
+                return
+            sealed = Sealed(topic_id, partition, info)
+            self._committer.submit(self._committer.lane_of(topic_id), [sealed], SealCommit(self, sealed))
+
+        self._runtime.run_aside("storage", work, done)
+
+    def sealed(self, fact: Sealed, lsn: int) -> None:
+        self._state.apply(fact)
+        self.seals_total += 1
+        partition = self._state.partition(fact.topic_id, fact.partition)
+        if partition is None:
+            base = segment_base(fact.topic_id, fact.partition, fact.segment.first_seq)
+            self._doomed.append(Doomed(self._committer.lane_of(fact.topic_id), lsn, base))
+        else:
+            self.collect_dropped(fact.topic_id, partition, lsn)
+        self._hot_bytes -= fact.segment.size
+        self._seal_over((fact.topic_id, fact.partition, fact.segment.first_seq))
+
+    def seal_failed(self, fact: Sealed) -> None:
+        """The records stay hot; they are in the log and will be sealed another time, or go into the snapshot."""
+        self._seal_over((fact.topic_id, fact.partition, fact.segment.first_seq))
+
+    def collect_dropped(self, topic_id: int, partition: Partition, lsn: int) -> None:
+        """Segments that the fact at `lsn` has emptied may go once that fact is safe."""
+        if partition.dropped:
+            lane = self._committer.lane_of(topic_id)
+            for segment in partition.dropped:
+                self._doomed.append(Doomed(lane, lsn, segment.base))  # type: ignore[attr-defined]
+            partition.dropped = []
+
+    def _seal_over(self, key: tuple[int, int, int]) -> None:
+        self._sealing.discard(key)
+        if not self._sealing:
+            waiting, self._after_seals = self._after_seals, []
+            for callback in waiting:
+                callback()
+
+    def _seal_largest(self) -> None:
+        # Counted afresh: what left by eviction or deletion was not followed.
+        candidates = [
+            (partition.segments[-1].held_bytes, topic, partition)
+            for topic in self._state.by_id.values()
+            if topic.config.durability != "ephemeral"
+            for partition in topic.partitions
+            if partition.segments and isinstance(partition.segments[-1], HotSegment)
+        ]
+        self._hot_bytes = sum([size for size, _, _ in candidates])
+        if self._hot_bytes <= self.settings.hot_bytes:
+            return
+        candidates.sort(key=lambda each: each[0], reverse=True)
+        left = self._hot_bytes
+        for size, topic, partition in candidates:
+            if left <= self.settings.hot_bytes // 2:
+                break
+            self.seal(topic, partition)
+            left -= size
+
+    # Checkpoints
+
+    def written(self, size: int) -> None:
+        self._wal_bytes += size
+        if self._wal_bytes >= self.settings.checkpoint_bytes and not self._checkpointing:
+            self.checkpoint()
+        for lane in self._committer.lanes:
+            if not lane.shard.has_spare and lane.shard.offset * 2 > self.settings.wal_file_bytes:
+                self._prepare(lane.shard)
+
+    def checkpoint(self, *, clean: bool = False, done: Callable[[bool], None] | None = None) -> None:
+        """Take a snapshot of everything and trim the log. `clean`: nothing will be written after it."""
+        if done is not None:
+            self._after_checkpoint.append(done)
+        if self._checkpointing:
+            return
+        self._checkpointing = True
+        self._clean = clean
+        for topic in list(self._state.by_id.values()):
+            for partition in topic.partitions:
+                segment = partition.segments[-1] if partition.segments else None
+                if isinstance(segment, HotSegment) and segment.held_bytes >= SEAL_LEAST:
+                    self.seal(topic, partition)
+        if self._sealing:
+            self._after_seals.append(self._rotate)
+        else:
+            self._rotate()
+
+    def synced(self) -> None:
+        """Remove what may go now."""
+        if self._doomed:
+            ready = [each for each in self._doomed if each.lane.shard.synced_lsn >= each.lsn]
+            if ready:
+                self._doomed = [each for each in self._doomed if each.lane.shard.synced_lsn < each.lsn]
+                bases = [each.base for each in ready]
+                for base in bases:
+                    self._state.shelf.forget(base)
+                self._runtime.run_aside("storage", lambda: self._remove(bases), self._removed)
+        if self._awaited is not None and self._committer.read_only:
+            self._awaited = None
+            self._finish(False)
+        if self._awaited is not None and all([lane.shard.synced_lsn >= lsn for lane, lsn in self._awaited]):
+            self._awaited = None
+            self._runtime.call_soon(self._take_images)
+
+    def _rotate(self) -> None:
+        self._committer.flush()
+        try:
+            for lane in self._committer.lanes:
+                lane.shard.rotate()
+        except OSError as error:
+            self._failed("rotating the log", error)
+            self._finish(False)
+            return
+        self._cut = self._retired | {lane.shard.number: lane.shard.file_number for lane in self._committer.lanes}
+        self._wal_bytes = 0
+        self._awaited = [(lane, lane.shard.last_lsn) for lane in self._committer.lanes]
+        self._committer.sync_all()
+        self.synced()
+
+    def _take_images(self) -> None:
+        self._images = []
+        self._ids = list(self._state.by_id)
+        self._runtime.call_soon(self._take_some)
+
+    def _take_some(self) -> None:
+        now_ms = self._runtime.now_ms()
+        for topic_id in self._ids[:IMAGES_PER_TURN]:
+            topic = self._state.by_id.get(topic_id)
+            if topic is not None:
+                self._images.append(topic_image(topic, now_ms))
+        del self._ids[:IMAGES_PER_TURN]
+        if self._ids:
+            self._runtime.call_later(0, self._take_some)
+        else:
+            self._write_snapshot()
+
+    def _write_snapshot(self) -> None:
+        header = HeaderImage(
+            self._cut, self._committer.next_lsn, self._state.next_topic_id, self._runtime.now_ms(), self._clean
+        )
+        images, self._images = self._images, []
+        dirty = self._state.shelf.take_dirty()
+        number = self._next_snapshot
+
+        def work() -> None:
+            for segment in dirty:
+                segment.sync_flags()
+            write_snapshot(self._fs, number, (encode_image(each) for each in [header, *images]))
+            remove_snapshots_below(self._fs, number - KEPT + 1)
+
+        def done(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                self._state.shelf.dirty.update(dirty)
+                self._failed("writing a snapshot", error)
+                self._finish(False)
+                return
+            self._next_snapshot = number + 1
+            self.snapshots_total += 1
+            trim, self._last_cut = self._last_cut, self._cut
+            self._runtime.run_aside("storage", lambda: self._trim(trim), lambda _, error: self._finish(error is None))
+
+        self._runtime.run_aside("storage", work, done)
+
+    def _trim(self, cut: dict[int, int]) -> None:
+        for shard, below in cut.items():
+            remove_files_below(self._fs, shard, below)
+
+    def _finish(self, worked: bool) -> None:
+        self._checkpointing = False
+        waiting, self._after_checkpoint = self._after_checkpoint, []
+        for callback in waiting:
+            callback(worked)
+
+    def _prepare(self, shard: WalShard) -> None:
+        """Have the next log file ready before it is needed: making one takes milliseconds."""
+        if shard.number in self._preparing:
+            return
+        self._preparing.add(shard.number)
+
+        def done(_: None, error: BaseException | None) -> None:
+            self._preparing.discard(shard.number)
+            if error is not None:
+                self._failed("preparing a log file", error)
+
+        self._runtime.run_aside("storage", shard.prepare, done)
+
+    def _remove(self, bases: list[str]) -> None:
+        for base in bases:
+            remove_segment(self._fs, base)
+        self._fs.sync_directory(SEGMENTS)
+
+    def _removed(self, _: None, error: BaseException | None) -> None:
+        if error is not None:
+            self._failed("removing segments", error)
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        self.failures_total += 1
+        self.last_error = f"{what}: {error}"
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self._state.by_id.values() for partition in topic.partitions]

@@ -1,0 +1,301 @@
+"""The committer: what was decided goes to the log, and becomes true when the log has it.
+
+Commits of one turn of the loop are written together, one write per shard; those that must survive a power cut wait for
+one sync that covers all of them (group commit: while a sync runs, the next ones gather). Then each is applied and
+answered, in the order they were submitted.
+
+    submit -> [end of the turn] write -> apply                     a topic of class memory or disk
+    submit -> [end of the turn] write -> [aside] sync -> apply     class fsync, and whatever creates or deletes a topic
+
+A write that fails leaves nothing behind and its commits fail. A sync that fails is final for its shard: nothing that
+waited for it is acknowledged, and everything later is refused, because another sync could report success for bytes
+the kernel has already dropped.
+
+Records that are readable but not yet synced are bounded by `margin`. That is what makes seqs safe on disk topics: after
+a power cut recovery skips as many seqs as could have been handed out, so none is handed out twice.
+"""
+
+import errno
+from collections import deque
+from collections.abc import Callable
+
+from topics.broker.runtime import Runtime, Timer
+from topics.model.errors import TopicsError, Unavailable
+from topics.model.facts import Fact
+from topics.model.page import Page
+from topics.storage.frame import encode_append, encode_facts
+from topics.storage.wal import WalShard
+
+SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000)
+
+
+class Commit:
+    """Something decided. `apply` makes it true and tells who waits; `fail` takes it back and tells them why."""
+
+    __slots__ = ("lsn", "sync", "sync_ms", "wal_ms", "written_at")
+
+    def __init__(self) -> None:
+        self.lsn = 0
+        # Whether the sync must come before `apply`.
+        self.sync = False
+        self.wal_ms = 0.0
+        self.sync_ms = 0.0
+        self.written_at = 0.0
+
+    def apply(self) -> None:
+        raise NotImplementedError
+
+    def fail(self, error: TopicsError) -> None:
+        raise NotImplementedError
+
+
+class Note(Commit):
+    """A fact that is true already and only has to be remembered: nobody waits for it."""
+
+    __slots__ = ()
+
+    def apply(self) -> None:
+        pass
+
+    def fail(self, error: TopicsError) -> None:
+        pass
+
+
+class SyncTimes:
+    """How long syncs took, as a histogram in microseconds."""
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(SYNC_BUCKETS_US) + 1)
+        self.sum_us = 0.0
+        self.count = 0
+
+    def add(self, seconds: float) -> None:
+        us = seconds * 1e6
+        index = 0
+        while index < len(SYNC_BUCKETS_US) and us > SYNC_BUCKETS_US[index]:
+            index += 1
+        self.buckets[index] += 1
+        self.sum_us += us
+        self.count += 1
+
+
+class Lane:
+    """One shard of the log with what waits for it."""
+
+    __slots__ = (
+        "commits", "frames", "last_lsn", "records", "shard", "syncing", "unsynced_records", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, shard: WalShard) -> None:
+        self.shard = shard
+        self.frames: list[bytes] = []
+        self.commits: list[Commit] = []
+        self.last_lsn = shard.last_lsn
+        # Written and waiting for a sync, in order.
+        self.waiting: deque[Commit] = deque()
+        self.syncing = False
+        # Records in the frames queued now, and in those written since the last sync that succeeded.
+        self.records = 0
+        self.unsynced_records = 0
+
+
+class Committer:
+    """Owns the shards. Everything but the syncs themselves happens on the loop."""
+
+    def __init__(
+        self, runtime: Runtime, shards: list[WalShard], *, next_lsn: int, margin: int, sync_interval_ms: int
+    ) -> None:
+        self.lanes = [Lane(shard) for shard in shards]
+        self.next_lsn = next_lsn
+        self.margin = margin
+        self.frames_total = 0
+        self.batches_total = 0
+        self.syncs_total = 0
+        self.write_failures_total = 0
+        self.queue_depth_peak = 0
+        self.sync_times = SyncTimes()
+        # Called after each write with the bytes the log has grown by, and after each sync, good or bad.
+        self.on_written: Callable[[int], None] = _nothing
+        self.on_synced: Callable[[], None] = _no_news
+        self._runtime = runtime
+        self._scheduled = False
+        self._sync_interval_ms = sync_interval_ms
+        self._sync_timer: Timer | None = None
+
+    @property
+    def queue_depth(self) -> int:
+        return sum([len(lane.commits) + len(lane.waiting) for lane in self.lanes])
+
+    @property
+    def read_only(self) -> bool:
+        return any([lane.shard.failed for lane in self.lanes])
+
+    def lane_of(self, topic_id: int) -> Lane:
+        return self.lanes[topic_id % len(self.lanes)]
+
+    def check_writable(self, lane: Lane) -> None:
+        """Raises Unavailable when nothing can be promised on this shard any more."""
+        if lane.shard.failed:
+            raise _read_only()
+
+    def submit_append(
+        self, lane: Lane, topic_id: int, partition: int, page: Page, key: bytes | None, commit: Commit
+    ) -> None:
+        lsn = self.next_lsn
+        self.next_lsn = lsn + 1
+        commit.lsn = lsn
+        lane.records += page.count
+        if lane.unsynced_records + lane.records > self.margin:
+            commit.sync = True
+        lane.frames.append(encode_append(lsn, lane.shard.synced_lsn, topic_id, partition, page, key))
+        lane.commits.append(commit)
+        lane.last_lsn = lsn
+        if not self._scheduled:
+            self._scheduled = True
+            self._runtime.call_soon(self.flush)
+
+    def submit(self, lane: Lane, facts: list[Fact], commit: Commit, records: int = 0) -> None:
+        """`records` is how many seqs these facts hand out."""
+        lsn = self.next_lsn
+        self.next_lsn = lsn + 1
+        commit.lsn = lsn
+        lane.records += records
+        lane.frames.append(encode_facts(lsn, lane.shard.synced_lsn, facts))
+        lane.commits.append(commit)
+        lane.last_lsn = lsn
+        if not self._scheduled:
+            self._scheduled = True
+            self._runtime.call_soon(self.flush)
+
+    def note(self, lane: Lane, fact: Fact, records: int = 0) -> int:
+        """Remember a fact that is true already. Answers its lsn; lost without harm if it never gets to the disk."""
+        commit = Note()
+        self.submit(lane, [fact], commit, records)
+        return commit.lsn
+
+    def flush(self) -> None:
+        """Write what is queued, apply what need not wait, start a sync for what must."""
+        self._scheduled = False
+        for lane in self.lanes:
+            if lane.commits:
+                self._write(lane)
+
+    def sync_all(self) -> None:
+        """Start a sync of every shard that has something unsynced."""
+        for lane in self.lanes:
+            if not lane.syncing and not lane.shard.failed and (lane.waiting or lane.shard.dirty):
+                self._start_sync(lane)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is queued, waiting or being synced."""
+        return not any([lane.commits or lane.waiting or lane.syncing for lane in self.lanes])
+
+    def _write(self, lane: Lane) -> None:
+        frames, commits, records = lane.frames, lane.commits, lane.records
+        lane.frames, lane.commits, lane.records = [], [], 0
+        shard = lane.shard
+        perf = self._runtime.perf
+        depth = len(commits)
+        if depth > self.queue_depth_peak:
+            self.queue_depth_peak = depth
+        started = perf()
+        before = shard.bytes_written
+        try:
+            if shard.failed:
+                raise OSError(errno.EROFS, "an earlier sync failed")
+            shard.write(frames, lane.last_lsn)
+        except OSError as error:
+            self.write_failures_total += 1
+            refusal = _read_only() if shard.failed else _write_failed(error)
+            for commit in reversed(commits):
+                commit.fail(refusal)
+            if shard.failed:
+                self._fail_waiting(lane)
+            return
+        written_at = perf()
+        wal_ms = (written_at - started) * 1000
+        self.frames_total += depth
+        self.batches_total += 1
+        lane.unsynced_records += records
+        for commit in commits:
+            commit.wal_ms = wal_ms
+            if commit.sync:
+                commit.written_at = written_at
+                lane.waiting.append(commit)
+            else:
+                commit.apply()
+        if not lane.syncing:
+            if lane.waiting or lane.unsynced_records * 2 > self.margin:
+                self._start_sync(lane)
+            elif self._sync_timer is None:
+                self._sync_timer = self._runtime.call_later(self._sync_interval_ms, self._sync_in_background)
+        self.on_written(shard.bytes_written - before)
+
+    def _sync_in_background(self) -> None:
+        self._sync_timer = None
+        self.sync_all()
+
+    def _start_sync(self, lane: Lane) -> None:
+        lane.syncing = True
+        covered_records = lane.unsynced_records
+        perf = self._runtime.perf
+        shard = lane.shard
+        took = 0.0
+
+        def sync() -> int:
+            nonlocal took
+            started = perf()
+            covered = shard.sync()
+            took = perf() - started
+            return covered
+
+        def done(covered: int, error: BaseException | None) -> None:
+            lane.syncing = False
+            if error is not None:
+                shard.failed = True
+                self._fail_waiting(lane)
+                self.on_synced()
+                return
+            self.syncs_total += 1
+            self.sync_times.add(took)
+            lane.unsynced_records -= covered_records
+            self._synced(lane, covered)
+
+        self._runtime.run_aside(f"sync-{shard.number}", sync, done)
+
+    def _synced(self, lane: Lane, covered: int) -> None:
+        waiting = lane.waiting
+        now = self._runtime.perf()
+        while waiting and waiting[0].lsn <= covered:
+            commit = waiting.popleft()
+            commit.sync_ms = (now - commit.written_at) * 1000
+            commit.apply()
+        self.on_synced()
+        if waiting and not lane.syncing:
+            self._start_sync(lane)
+
+    def _fail_waiting(self, lane: Lane) -> None:
+        waiting = list(lane.waiting)
+        lane.waiting.clear()
+        error = _read_only()
+        for commit in reversed(waiting):
+            commit.fail(error)
+
+
+def _read_only() -> Unavailable:
+    return Unavailable("a sync of the log failed; this shard takes no more writes until the server is restarted", code="read_only")
+
+
+def _write_failed(error: OSError) -> Unavailable:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable("the disk is full; nothing was written", code="storage_full")
+    return Unavailable(f"the log could not be written: {error.strerror or error}", code="storage_error")
+
+
+def _nothing(_bytes: int) -> None:
+    pass
+
+
+def _no_news() -> None:
+    pass

@@ -1,0 +1,141 @@
+"""Topics come, change and go. Each of these is synced before it is answered, whatever the topic's class.
+
+While one is under way its name is busy: other requests for the same topic wait until it is decided, so nobody sees a
+half-made topic and exactly one of many creators creates.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from topics.broker.append import Append
+from topics.broker.committer import Commit
+from topics.engine.topic import Topic
+from topics.model.config import TopicConfig
+from topics.model.errors import TopicsError
+from topics.model.facts import TopicConfigured, TopicCreated, TopicDeleted
+
+if TYPE_CHECKING:
+    from topics.broker.broker import Broker
+
+
+class Configured(Struct):
+    """The outcome of a PUT."""
+
+    topic: Topic
+    created: bool
+
+
+class TopicGone(Struct):
+    """The outcome of a DELETE."""
+
+    name: str
+    deleted: bool
+    routers_removed: list[str]
+
+
+class CreateTopic(Commit):
+    """A topic comes into being, perhaps together with its first write."""
+
+    __slots__ = ("_broker", "_fact", "_first", "_reply", "_topic")
+
+    def __init__(
+        self,
+        broker: "Broker",
+        fact: TopicCreated,
+        topic: Topic,
+        first: Append | None,
+        reply: Callable[[Configured | TopicsError], None] | None,
+    ) -> None:
+        super().__init__()
+        self.sync = True
+        self._broker = broker
+        self._fact = fact
+        self._topic = topic
+        self._first = first
+        self._reply = reply
+
+    def apply(self) -> None:
+        # The topic object exists already because its first write was decided on it; adding it is what makes it true.
+        self._broker.state.add(self._topic)
+        if self._first is not None:
+            self._first.created = True
+            self._first.wal_ms = self.wal_ms
+            self._first.sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
+            self._first.apply()
+        elif self._reply is not None:
+            self._reply(Configured(self._topic, True))
+        self._broker.creating -= 1
+        self._broker.release(self._topic.name)
+
+    def fail(self, error: TopicsError) -> None:
+        if self._first is not None:
+            self._first.fail(error)
+        elif self._reply is not None:
+            self._reply(error)
+        self._broker.creating -= 1
+        self._broker.release(self._topic.name)
+
+
+class ConfigureTopic(Commit):
+    """A topic's configuration changes."""
+
+    __slots__ = ("_broker", "_config", "_reply", "_topic")
+
+    def __init__(
+        self,
+        broker: "Broker",
+        topic: Topic,
+        config: TopicConfig,
+        reply: Callable[[Configured | TopicsError], None],
+    ) -> None:
+        super().__init__()
+        self.sync = True
+        self._broker = broker
+        self._topic = topic
+        self._config = config
+        self._reply = reply
+
+    def fact(self) -> TopicConfigured:
+        return TopicConfigured(self._topic.id, self._config)
+
+    def apply(self) -> None:
+        self._broker.state.apply(self.fact())
+        for partition in self._topic.partitions:
+            self._broker.evict(self._topic, partition)
+        self._reply(Configured(self._topic, False))
+        self._broker.release(self._topic.name)
+
+    def fail(self, error: TopicsError) -> None:
+        self._reply(error)
+        self._broker.release(self._topic.name)
+
+
+class DeleteTopic(Commit):
+    """A topic and all it holds go."""
+
+    __slots__ = ("_broker", "_reply", "_topic")
+
+    def __init__(self, broker: "Broker", topic: Topic, reply: Callable[[TopicGone | TopicsError], None]) -> None:
+        super().__init__()
+        self.sync = True
+        self._broker = broker
+        self._topic = topic
+        self._reply = reply
+
+    def fact(self) -> TopicDeleted:
+        return TopicDeleted(self._topic.id)
+
+    def apply(self) -> None:
+        broker, topic = self._broker, self._topic
+        broker.state.apply(self.fact())
+        for partition in topic.partitions:
+            broker.keeper.collect_dropped(topic.id, partition, self.lsn)
+        broker.wake(topic)
+        self._reply(TopicGone(topic.name, True, []))
+        broker.release(topic.name)
+
+    def fail(self, error: TopicsError) -> None:
+        self._reply(error)
+        self._broker.release(self._topic.name)

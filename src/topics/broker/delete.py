@@ -1,0 +1,63 @@
+"""Deletes: records taken out of a log on purpose, for good, without telling its readers."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from topics.broker.committer import Commit
+from topics.engine.partition import Partition
+from topics.engine.topic import Topic
+from topics.model.errors import TopicsError
+from topics.model.facts import Deleted, DeletedBelow
+from topics.model.match import TagMatch
+
+if TYPE_CHECKING:
+    from topics.broker.broker import Broker
+
+
+class RecordsGone(Struct):
+    """The outcome of a delete: how many records it took, and the log after it."""
+
+    topic: Topic
+    partition: Partition
+    deleted: int
+    sync_ms: float
+
+
+class DeleteRecords(Commit):
+    """Records decided to be deleted; gone when the log has it."""
+
+    __slots__ = ("_broker", "_match", "_partition", "_reply", "_topic", "fact")
+
+    def __init__(
+        self,
+        broker: "Broker",
+        topic: Topic,
+        partition: Partition,
+        fact: Deleted | DeletedBelow,
+        match: TagMatch | None,
+        reply: Callable[[RecordsGone | TopicsError], None],
+    ) -> None:
+        super().__init__()
+        self._broker = broker
+        self._topic = topic
+        self._partition = partition
+        self.fact = fact
+        self._match = match
+        self._reply = reply
+
+    def apply(self) -> None:
+        if self.sync:
+            self._partition.waiting_sync -= 1
+        deleted = self._broker.state.apply(self.fact) or 0
+        if self._match is not None:
+            for segment in self._partition.segments:
+                segment.forget(self._match)
+        self._broker.keeper.collect_dropped(self._topic.id, self._partition, self.lsn)
+        self._reply(RecordsGone(self._topic, self._partition, deleted, self.sync_ms))
+
+    def fail(self, error: TopicsError) -> None:
+        if self.sync:
+            self._partition.waiting_sync -= 1
+        self._reply(error)

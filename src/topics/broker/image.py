@@ -1,0 +1,140 @@
+"""Images: the state as a snapshot keeps it.
+
+Each topic is taken by itself, between two turns of the loop, so a snapshot of many topics never stops the server. That
+is sound because every fact written since the snapshot began is replayed over it, and replaying a fact that an image
+already holds changes nothing.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from topics.broker.sealed import SealedSegment
+from topics.broker.state import State
+from topics.engine.dedupe import KeptWrite
+from topics.engine.partition import Partition
+from topics.engine.segment import HotSegment
+from topics.engine.topic import Topic
+from topics.model.config import TopicConfig
+from topics.model.facts import Lost, SegmentInfo
+from topics.model.page import Page
+
+
+class HeaderImage(Struct):
+    """What holds for the snapshot as a whole. `cut` is the first log file per shard that must be replayed over it."""
+
+    cut: dict[int, int]
+    next_lsn: int
+    next_topic_id: int
+    ts: int
+    clean: bool
+
+
+class HotImage(Struct, array_like=True):
+    first_seq: int
+    low: int
+    pages: list[Page]
+    flags: bytes | None
+
+
+class PartitionImage(Struct):
+    head_seq: int
+    last_ts: int
+    evict_floor: int
+    evict_reasons: int
+    delete_below: int
+    holes: list[Lost]
+    sealed: list[SegmentInfo]
+    hot: list[HotImage]
+
+
+class TopicImage(Struct):
+    topic_id: int
+    name: str
+    config: TopicConfig
+    created_ts: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+    partitions: list[PartitionImage]
+    keys: list[tuple[str, KeptWrite]] = []
+
+
+encode_image = msgspec.msgpack.Encoder().encode
+decode_header = msgspec.msgpack.Decoder(HeaderImage).decode
+decode_topic = msgspec.msgpack.Decoder(TopicImage).decode
+
+
+def topic_image(topic: Topic, now_ms: int) -> TopicImage:
+    """The topic as it is now. Shares its pages, which never change; encoding it may be left to another thread."""
+    topic.dedupe.expire(now_ms, topic.config.idempotency_window_ms)
+    keeps_records = topic.config.durability != "ephemeral"
+    return TopicImage(
+        topic.id,
+        topic.name,
+        topic.config,
+        topic.created_ts,
+        topic.last_write_ts,
+        topic.last_read_ts,
+        [_partition_image(partition, keeps_records) for partition in topic.partitions],
+        topic.dedupe.all() if keeps_records else [],
+    )
+
+
+def restore_topic(state: State, image: TopicImage) -> Topic:
+    topic = state.new_topic(image.topic_id, image.name, image.config, len(image.partitions), image.created_ts)
+    topic.last_write_ts = image.last_write_ts
+    topic.last_read_ts = image.last_read_ts
+    for key, write in image.keys:
+        topic.dedupe.keep(key, write)
+    for partition, each in zip(topic.partitions, image.partitions, strict=True):
+        _restore_partition(state, topic.id, partition, each)
+    state.add(topic)
+    return topic
+
+
+def _partition_image(partition: Partition, keeps_records: bool) -> PartitionImage:
+    sealed = [segment.info for segment in partition.segments if isinstance(segment, SealedSegment)]
+    hot = [_hot_image(segment) for segment in partition.segments if isinstance(segment, HotSegment) and segment.live]
+    return PartitionImage(
+        partition.head_seq,
+        partition.last_ts,
+        partition.evict_floor,
+        partition.evict_reasons,
+        partition.delete_below,
+        list(partition.holes),
+        sealed if keeps_records else [],
+        hot if keeps_records else [],
+    )
+
+
+def _hot_image(segment: HotSegment) -> HotImage:
+    pages, flags = segment.image()
+    return HotImage(pages[0].first_seq, segment.low, pages, flags)
+
+
+def _restore_partition(state: State, topic_id: int, partition: Partition, image: PartitionImage) -> None:
+    partition.head_seq = image.head_seq
+    partition.next_seq = image.head_seq + 1
+    partition.last_ts = image.last_ts
+    partition.evict_floor = image.evict_floor
+    partition.evict_reasons = image.evict_reasons
+    partition.delete_below = image.delete_below
+    partition.holes = list(image.holes)
+    segments: list[SealedSegment | HotSegment] = []
+    for info in image.sealed:
+        sealed = SealedSegment(state.shelf, topic_id, partition.number, info)
+        sealed.restore_flags()
+        segments.append(sealed)
+    for each in image.hot:
+        segments.append(_restore_hot(each))
+    for segment in sorted(segments, key=lambda segment: segment.first_seq):
+        partition.restore_segment(segment)
+
+
+def _restore_hot(image: HotImage) -> HotSegment:
+    segment = HotSegment(image.first_seq)
+    for page in image.pages:
+        segment.append(page)
+    segment.kill_below(image.low)
+    if image.flags is not None:
+        segment.kill([image.first_seq + position for position, gone in enumerate(image.flags) if gone])
+    return segment

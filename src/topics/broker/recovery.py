@@ -1,0 +1,177 @@
+"""Recovery: from what stands on the disk to the state, the same whenever it is done again.
+
+    newest whole snapshot -> facts of every log shard from the snapshot's cut on, in the order of their lsn ->
+    cut off torn tails -> remove files nobody names
+
+The number of shards may have changed since: all that ever wrote are read. When the machine was restarted without a
+clean stop, records written after the last sync may be missing although they were acknowledged on a disk or memory topic.
+How many is bounded by the committer's margin, so that many seqs are skipped and told as lost, and none is used twice.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from topics.broker.checkpoint import StorageSettings
+from topics.broker.image import HeaderImage, decode_header, decode_topic, restore_topic
+from topics.broker.sealed import SealedSegment, Shelf
+from topics.broker.state import State
+from topics.engine.cache import Cache
+from topics.model.errors import CorruptStorage
+from topics.model.facts import RESTART, Fact, Lost
+from topics.storage.frame import APPEND, Frame, decode, decode_append
+from topics.storage.fs import FileSystem
+from topics.storage.segment import ROOT as SEGMENTS
+from topics.storage.segment import remove_segment, segment_bases
+from topics.storage.snapshot import ROOT as SNAPSHOTS
+from topics.storage.snapshot import read_snapshot, remove_unfinished, snapshot_numbers
+from topics.storage.wal import ROOT as WAL
+from topics.storage.wal import ShardLog, TornTail, directory, shard_numbers
+
+Progress = Callable[[float], None]
+
+
+class Recovered(Struct):
+    """What recovery found, and what the server goes on from."""
+
+    state: State
+    next_lsn: int
+    next_snapshot: int
+    cut: dict[int, int]
+    # Per shard that ever wrote: the last lsn and the number for its next file.
+    shards: dict[int, tuple[int, int]]
+    wal_bytes: int
+    frames: int
+    torn: list[TornTail]
+    bad_snapshots: list[str]
+    # Facts that follow from how the server ended; to be committed before anything else.
+    consequences: list[Fact]
+
+
+def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lambda _: None) -> Recovered:
+    """Raises CorruptStorage when bytes that were once safe have changed. Repairs torn tails, nothing else."""
+    _lay_out(fs, settings)
+    remove_unfinished(fs)
+    bad: list[str] = []
+    state, header, number = _load_snapshot(fs, settings, bad)
+    logs = [ShardLog(fs, shard) for shard in shard_numbers(fs)]
+    state.replaying = True
+    frames = _replay(state, logs, header.cut, progress)
+    state.replaying = False
+    for log in logs:
+        log.repair()
+        log.make_safe()
+    _check_segments(state)
+    _remove_left_overs(fs, state)
+    clean = header.clean and not frames
+    lost_power = not clean and any([not log.same_boot for log in logs])
+    shards = {log.number: (log.last_lsn, log.next_file) for log in logs}
+    return Recovered(
+        state=state,
+        next_lsn=max([header.next_lsn, *[log.last_lsn + 1 for log in logs]]),
+        next_snapshot=number + 1,
+        cut=header.cut,
+        shards=shards,
+        wal_bytes=sum([log.bytes for log in logs]) if frames else 0,
+        frames=frames,
+        torn=[log.torn for log in logs if log.torn is not None],
+        bad_snapshots=bad,
+        consequences=_consequences(state, settings.margin if lost_power else 0),
+    )
+
+
+def _lay_out(fs: FileSystem, settings: StorageSettings) -> None:
+    """The directories exist and their names survive a power cut, so that files in them can be found again."""
+    missing = [path for path in (WAL, SEGMENTS, SNAPSHOTS) if not fs.exists(path)]
+    for path in missing:
+        fs.make_directory(path)
+    if missing:
+        fs.sync_directory("")
+    shards = [path for path in map(directory, range(settings.shards)) if not fs.exists(path)]
+    for path in shards:
+        fs.make_directory(path)
+    if shards:
+        fs.sync_directory(WAL)
+
+
+def _load_snapshot(fs: FileSystem, settings: StorageSettings, bad: list[str]) -> tuple[State, HeaderImage, int]:
+    numbers = snapshot_numbers(fs)
+    for number in numbers:
+        state = State(Shelf(fs, settings.cache_bytes), Cache(settings.cache_bytes))
+        try:
+            header_section, *topic_sections = read_snapshot(fs, number)
+        except CorruptStorage as error:
+            bad.append(str(error))
+            continue
+        header = decode_header(header_section)
+        for section in topic_sections:
+            restore_topic(state, decode_topic(section))
+        state.next_topic_id = max(state.next_topic_id, header.next_topic_id)
+        return state, header, numbers[0]
+    if bad:
+        raise CorruptStorage("snapshots", 0, "no snapshot is whole: " + "; ".join(bad))
+    state = State(Shelf(fs, settings.cache_bytes), Cache(settings.cache_bytes))
+    return state, HeaderImage({}, 1, 1, 0, False), 0
+
+
+def _replay(state: State, logs: list[ShardLog], cut: dict[int, int], progress: Progress) -> int:
+    streams = [log.frames(cut.get(log.number, 0)) for log in logs]
+    frames: Iterator[Frame] = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=lambda frame: frame.lsn)
+    count = 0
+    apply = state.apply
+    for frame in frames:
+        count += 1
+        try:
+            if frame.kind == APPEND:
+                apply(decode_append(frame.body))
+            else:
+                for fact in decode(frame):
+                    apply(fact)
+        except ValueError as error:
+            raise CorruptStorage("wal", frame.start, f"frame {frame.lsn} is whole but says nothing sensible: {error}") from error
+        if not count & 0xFFFF:
+            # Nobody knows the total before the end; what is known only ever rises towards it.
+            progress(1 - 1 / (2 + count / 0x10000))
+    progress(1.0)
+    return count
+
+
+def _consequences(state: State, margin: int) -> list[Fact]:
+    facts: list[Fact] = []
+    for topic in state.by_id.values():
+        durability = topic.config.durability
+        for partition in topic.partitions:
+            if durability == "ephemeral":
+                partition.apply_head(partition.head_seq)
+            if margin and durability != "fsync" and partition.head_seq:
+                head = partition.head_seq
+                facts.append(Lost(topic.id, partition.number, head + 1, head + margin, RESTART))
+    return facts
+
+
+def _check_segments(state: State) -> None:
+    for segment in _sealed(state):
+        if not segment.files_exist():
+            raise CorruptStorage(segment.base + ".arrow", 0, "segment file is missing")
+
+
+def _remove_left_overs(fs: FileSystem, state: State) -> None:
+    """Segments that were being written when the server ended, or dropped and not yet removed."""
+    named = {segment.base for segment in _sealed(state)}
+    for topic in state.by_id.values():
+        for partition in topic.partitions:
+            partition.dropped = []
+    stray = segment_bases(fs) - named
+    for base in stray:
+        remove_segment(fs, base)
+    if stray:
+        fs.sync_directory(SEGMENTS)
+
+
+def _sealed(state: State) -> Iterator[SealedSegment]:
+    for topic in state.by_id.values():
+        for partition in topic.partitions:
+            for segment in partition.segments:
+                if isinstance(segment, SealedSegment):
+                    yield segment

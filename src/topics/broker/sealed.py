@@ -1,0 +1,140 @@
+"""Sealed segments as a partition sees them, and the shelf that keeps some of their files open."""
+
+from topics.engine.cache import Cache
+from topics.engine.segment import PAGE_RECORDS, Segment
+from topics.model.errors import CorruptStorage
+from topics.model.facts import SegmentInfo
+from topics.model.match import TagMatch
+from topics.model.page import Page
+from topics.storage.fs import FileSystem
+from topics.storage.segment import FlagFile, SegmentFile, segment_base
+
+OPEN_MOST = 32
+
+
+class Shelf:
+    """Open segment files and recently read pages, both with an edge: memory does not grow with what is retained."""
+
+    def __init__(self, fs: FileSystem, cache_bytes: int) -> None:
+        self.fs = fs
+        self.pages = Cache(cache_bytes)
+        # Segments with flags that were flipped since the last snapshot; synced before the log behind them is trimmed.
+        self.dirty: set[SealedSegment] = set()
+        self._files: dict[str, SegmentFile] = {}
+        self._flag_files: dict[str, FlagFile] = {}
+
+    def file(self, base: str, info: SegmentInfo) -> SegmentFile:
+        file = self._files.get(base)
+        if file is None:
+            file = self._files[base] = SegmentFile(self.fs, base, info)
+            if len(self._files) > OPEN_MOST:
+                del self._files[next(iter(self._files))]
+        return file
+
+    def flag_file(self, base: str, records: int) -> FlagFile:
+        file = self._flag_files.get(base)
+        if file is None:
+            file = self._flag_files[base] = FlagFile(self.fs, base, records)
+            if len(self._flag_files) > OPEN_MOST:
+                oldest = next(iter(self._flag_files))
+                self._flag_files.pop(oldest).close()
+        return file
+
+    def forget(self, base: str) -> None:
+        """The segment's files are about to go."""
+        self._files.pop(base, None)
+        flags = self._flag_files.pop(base, None)
+        if flags is not None:
+            flags.close()
+
+    def take_dirty(self) -> list["SealedSegment"]:
+        dirty = list(self.dirty)
+        self.dirty.clear()
+        return dirty
+
+    def close(self) -> None:
+        self._files.clear()
+        for file in self._flag_files.values():
+            file.close()
+        self._flag_files.clear()
+
+
+class SealedSegment(Segment):
+    """A segment whose records stand in a file."""
+
+    sealed = True
+
+    def __init__(self, shelf: Shelf, topic_id: int, partition: int, info: SegmentInfo) -> None:
+        self.info = info
+        self.base = segment_base(topic_id, partition, info.first_seq)
+        self.first_seq = info.first_seq
+        self.last_seq = info.last_seq
+        self.first_ts = info.first_ts
+        self.last_ts = info.last_ts
+        self.low = info.first_seq
+        self.records = info.last_seq - info.first_seq + 1
+        self.live = self.records
+        self.live_bytes = info.size
+        self._shelf = shelf
+        self._flags: bytearray | None = None
+
+    def files_exist(self) -> bool:
+        return self._shelf.fs.exists(self.base + ".arrow")
+
+    def restore_flags(self) -> None:
+        """Take over what the flags on disk say: records deleted there are gone, whatever the log still remembers."""
+        try:
+            flags = FlagFile(self._shelf.fs, self.base, self.records)
+        except FileNotFoundError as error:
+            raise CorruptStorage(self.base + ".dead", 0, "delete flags are missing") from error
+        try:
+            on_disk = flags.read()
+        finally:
+            flags.close()
+        if 1 in on_disk:
+            # Measured while the flags are not yet believed, then believed.
+            gone = [self.first_seq + position for position, flag in enumerate(on_disk) if flag]
+            self._count_out(gone)
+            self._flags = on_disk
+
+    def page_at(self, seq: int) -> Page:
+        file = self._shelf.file(self.base, self.info)
+        key = (self.base, file.page_start(seq, PAGE_RECORDS))
+        page: Page | None = self._shelf.pages.get(key)
+        if page is None:
+            page = file.page(seq, PAGE_RECORDS)
+            self._shelf.pages.put(key, page, page.size + 200)
+        return page
+
+    def flags(self) -> bytearray | None:
+        return self._flags
+
+    def flag(self, positions: list[int]) -> None:
+        if self._flags is None:
+            self._flags = bytearray(self.records)
+        for position in positions:
+            self._flags[position] = 1
+        self._shelf.flag_file(self.base, self.records).set(positions)
+        self._shelf.dirty.add(self)
+
+    def tagged(self, match: TagMatch, bound: int) -> list[int]:
+        return self._shelf.file(self.base, self.info).find(match, bound)
+
+    def sync_flags(self) -> None:
+        """Flags flipped so far survive a power cut."""
+        try:
+            flags = FlagFile(self._shelf.fs, self.base, self.records)
+        except FileNotFoundError:
+            return  # dropped meanwhile, flags and all
+        try:
+            flags.sync()
+        finally:
+            flags.close()
+
+    def _count_out(self, seqs: list[int]) -> None:
+        page: Page | None = None
+        for seq in seqs:
+            if page is None or seq > page.last_seq:
+                page = self.page_at(seq)
+            self.live -= 1
+            self.live_bytes -= self.sizes(page)[seq - page.first_seq]

@@ -1,0 +1,140 @@
+"""The state: every topic, and the one place where a fact becomes true, live and in replay alike.
+
+Facts carry outcomes and applying one twice changes nothing more, so recovery may replay facts that the snapshot
+already holds.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from typing import Any
+
+from topics.broker.sealed import SealedSegment, Shelf
+from topics.engine.cache import Cache
+from topics.engine.dedupe import KeptWrite
+from topics.engine.partition import Partition, Totals
+from topics.engine.topic import Topic
+from topics.model.config import TopicConfig
+from topics.model.facts import (
+    Appended,
+    Deleted,
+    DeletedBelow,
+    Evicted,
+    Fact,
+    HeadMoved,
+    Lost,
+    Sealed,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+)
+from topics.model.page import Page
+
+
+class State:
+    """Topics by name and by id. A name belongs to its newest instance."""
+
+    def __init__(self, shelf: Shelf, texts: Cache) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        # Sorted, for listing by prefix.
+        self.names: list[str] = []
+        self.totals = Totals()
+        self.next_topic_id = 1
+        self.shelf = shelf
+        self.texts = texts
+        # During replay an ephemeral topic has seqs but no records.
+        self.replaying = False
+        self._apply: dict[type, Callable[[Any], object]] = {
+            TopicCreated: self._topic_created,
+            TopicConfigured: self._topic_configured,
+            TopicDeleted: self._topic_deleted,
+            Appended: self._appended,
+            Deleted: lambda fact: self._at(fact, Partition.apply_deleted),
+            DeletedBelow: lambda fact: self._at(fact, Partition.apply_deleted_below),
+            Evicted: lambda fact: self._at(fact, Partition.apply_evicted),
+            Lost: lambda fact: self._at(fact, Partition.apply_lost),
+            HeadMoved: self._head_moved,
+            Sealed: self._sealed,
+        }
+
+    def apply(self, fact: Fact) -> Any:
+        """The fact is true from here on. Facts about topics that are gone mean nothing any more."""
+        return self._apply[type(fact)](fact)
+
+    def append(self, topic: Topic, partition: Partition, page: Page, key: str | None) -> None:
+        """What `apply` does for an Appended, without making one: the hot path."""
+        partition.apply_append(page)
+        topic.last_write_ts = page.last_ts
+        if key is not None:
+            topic.dedupe.keep(key, KeptWrite(partition.number, page.first_seq, page.count, page.last_ts))
+
+    def new_topic(self, topic_id: int, name: str, config: TopicConfig, partitions: int, ts: int) -> Topic:
+        return Topic(topic_id, name, config, partitions, ts, texts=self.texts, totals=self.totals)
+
+    def add(self, topic: Topic) -> None:
+        self.by_id[topic.id] = topic
+        current = self.topics.get(topic.name)
+        if current is None or current.id <= topic.id:
+            self.topics[topic.name] = topic
+            if current is None:
+                insort(self.names, topic.name)
+        self.next_topic_id = max(self.next_topic_id, topic.id + 1)
+
+    def partition(self, topic_id: int, number: int) -> Partition | None:
+        topic = self.by_id.get(topic_id)
+        return None if topic is None or number >= len(topic.partitions) else topic.partitions[number]
+
+    def _at(self, fact: Any, apply: Callable[[Partition, Any], object]) -> object:
+        partition = self.partition(fact.topic_id, fact.partition)
+        return None if partition is None else apply(partition, fact)
+
+    def _topic_created(self, fact: TopicCreated) -> None:
+        if fact.topic_id not in self.by_id:
+            self.add(self.new_topic(fact.topic_id, fact.name, fact.config, fact.partitions, fact.ts))
+
+    def _topic_configured(self, fact: TopicConfigured) -> None:
+        topic = self.by_id.get(fact.topic_id)
+        if topic is None:
+            return
+        was_ephemeral = topic.config.durability == "ephemeral"
+        topic.config = fact.config
+        if self.replaying and was_ephemeral and fact.config.durability != "ephemeral":
+            for partition in topic.partitions:
+                partition.apply_head(partition.head_seq)
+
+    def _topic_deleted(self, fact: TopicDeleted) -> None:
+        topic = self.by_id.pop(fact.topic_id, None)
+        self.next_topic_id = max(self.next_topic_id, fact.topic_id + 1)
+        if topic is None:
+            return
+        if self.topics.get(topic.name) is topic:
+            del self.topics[topic.name]
+            del self.names[bisect_left(self.names, topic.name)]
+        for partition in topic.partitions:
+            partition.drop_all()
+
+    def _appended(self, fact: Appended) -> None:
+        topic = self.by_id.get(fact.topic_id)
+        if topic is None:
+            return
+        self.append(topic, topic.partitions[fact.partition], fact.page, fact.key)
+
+    def _head_moved(self, fact: HeadMoved) -> None:
+        partition = self.partition(fact.topic_id, fact.partition)
+        if partition is not None and self.replaying:
+            partition.apply_head(fact.head)
+
+    def _sealed(self, fact: Sealed) -> None:
+        partition = self.partition(fact.topic_id, fact.partition)
+        if partition is None:
+            return
+        first_seq = fact.segment.first_seq
+        if any([segment.sealed and segment.first_seq == first_seq for segment in partition.segments]):
+            return
+        segment = SealedSegment(self.shelf, fact.topic_id, fact.partition, fact.segment)
+        if self.replaying:
+            if not segment.files_exist():
+                # Dropped later on, as a fact further down the log will say; until then its records are still hot.
+                return
+            segment.restore_flags()
+        partition.apply_sealed(segment)

@@ -1,0 +1,38 @@
+"""A cache with an edge: at most so many bytes, the oldest entry leaves first."""
+
+from collections.abc import Hashable
+from typing import Any
+
+
+class Cache:
+    """Values by key, bounded by the sum of their sizes. A value larger than an eighth of the cache is not kept."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.bytes = 0
+        self._entries: dict[Hashable, tuple[Any, int]] = {}
+
+    def get(self, key: Hashable) -> Any | None:
+        entry = self._entries.get(key)
+        return None if entry is None else entry[0]
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        if size * 8 > self.most_bytes:
+            return
+        entries = self._entries
+        previous = entries.pop(key, None)
+        if previous is not None:
+            self.bytes -= previous[1]
+        entries[key] = (value, size)
+        self.bytes += size
+        while self.bytes > self.most_bytes:
+            oldest = next(iter(entries))
+            self.bytes -= entries.pop(oldest)[1]
+
+    def discard(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.bytes -= entry[1]
+
+    def __len__(self) -> int:
+        return len(self._entries)

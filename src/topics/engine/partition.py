@@ -1,0 +1,555 @@
+"""A partition: one log with its own seqs, floors and segments.
+
+Three positions tell what a reader may still see:
+
+    evict_floor   records below were lost to a cap or to their age. A cursor below it is told, by a tombstone.
+    delete_below  records below were deleted on purpose. Nobody is told.
+    earliest_seq  the first live record; head_seq + 1 when none is. Never below either of the two.
+
+Holes are ranges of seqs inside the log whose records were lost and must be told as well (a power cut took them, or a
+router's source had dropped them first). Everything else that is missing was deleted on purpose.
+
+Seqs are handed out by `decide_*` and become readable by `apply_*`; in between they count as pending. No method here
+waits or writes: the broker commits facts and calls `apply_*` when they are true, live and in replay alike.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+
+from msgspec import Struct
+
+from topics.engine.cache import Cache
+from topics.engine.render import View, render_records, render_usual, wanted
+from topics.engine.segment import HotSegment, Segment
+from topics.model.config import TopicConfig
+from topics.model.facts import CAP, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, Evicted, Lost
+from topics.model.match import TagMatch
+from topics.model.page import SEPARATOR, Page, page_times
+
+# A filtered read that has found something stops after looking at this many records.
+SCAN_MOST = 20_000
+
+
+class Tombstone(Struct, frozen=True):
+    """Records gap_from..gap_to are lost and this reader has not seen them."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+    cause: str | None = None
+
+
+class Read(Struct):
+    """One answer to a reader: rendered records (comma between them) and where to go on."""
+
+    records: bytes
+    count: int
+    next_from_seq: int
+    scanned: int
+    tombstone: Tombstone | None
+
+
+class Totals:
+    """Live records and bytes over all partitions."""
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.bytes = 0
+
+
+class Partition:
+    """The log of one partition of a topic."""
+
+    def __init__(self, topic_id: int, number: int, texts: Cache, totals: Totals) -> None:
+        self.topic_id = topic_id
+        self.number = number
+        self.head_seq = 0
+        self.last_ts = 0
+        self.evict_floor = 1
+        self.evict_reasons = 0
+        self.delete_below = 1
+        self.count = 0
+        self.bytes = 0
+        self.holes: list[Lost] = []
+        self.segments: list[Segment] = []
+        # Handed out but not yet readable.
+        self.next_seq = 1
+        self.pending_records = 0
+        self.pending_bytes = 0
+        # Commits about this partition that wait for a sync; a later one must not overtake them.
+        self.waiting_sync = 0
+        # Segments nobody can read any more, for the broker to remove.
+        self.dropped: list[Segment] = []
+        self._totals = totals
+        self._texts = texts
+        self._starts: list[int] = []
+        # The first live seq and its `$ts`, until something changes them.
+        self._earliest: int | None = None
+        self._oldest_ts: int | None = None
+
+    # Writing
+
+    def apply_append(self, page: Page) -> None:
+        """The page's records are readable. Seqs skipped since the last record stay empty; a repeat does nothing."""
+        first_seq = page.first_seq
+        if first_seq <= self.head_seq:
+            return
+        segments = self.segments
+        hot = segments[-1] if segments else None
+        if not isinstance(hot, HotSegment) or not hot.open or hot.last_seq + 1 != first_seq:
+            hot = self._new_hot(first_seq)
+        hot.append(page)
+        self.head_seq = head = first_seq + page.count - 1
+        if head >= self.next_seq:
+            self.next_seq = head + 1
+        self.last_ts = page.last_ts
+        if not self.count:
+            self._earliest = self._oldest_ts = None
+        self.count += page.count
+        self.bytes += page.size
+        totals = self._totals
+        totals.records += page.count
+        totals.bytes += page.size
+
+    def over_cap(self, config: TopicConfig) -> bool:
+        return (0 < config.cap_records < self.count) or (0 < config.cap_bytes < self.bytes)
+
+    def decide_eviction(self, config: TopicConfig, now_ms: int) -> Evicted | None:
+        """How far the floor must rise so that caps hold and nothing expired is left; None when it need not.
+
+        The floor stops right behind the last live record it takes, so that records deleted on purpose just above it
+        are not reported as lost.
+        """
+        floor = 0
+        reasons = 0
+        ttl_ms = config.ttl_ms
+        if ttl_ms and self.count and self.oldest_ts <= now_ms - ttl_ms:
+            floor = self._expired_floor(now_ms - ttl_ms)
+            if floor:
+                reasons = TTL
+        if self.over_cap(config):
+            capped = self._capped_floor(config)
+            if capped > floor:
+                floor = capped
+                reasons |= CAP
+        return Evicted(self.topic_id, self.number, floor, reasons) if floor > self.evict_floor else None
+
+    def apply_evicted(self, fact: Evicted) -> None:
+        if fact.floor > self.evict_floor:
+            self.evict_floor = fact.floor
+            self.evict_reasons |= fact.reasons
+            self._drop_below(fact.floor)
+
+    def apply_lost(self, fact: Lost) -> None:
+        """Seqs first..last are taken and empty, and readers are told."""
+        if fact.last <= self.head_seq:
+            return
+        first = max(fact.first, self.head_seq + 1)
+        self.holes.append(Lost(fact.topic_id, fact.partition, first, fact.last, fact.reasons))
+        self._skip_to(fact.last)
+
+    def apply_head(self, head: int) -> None:
+        """An ephemeral log after a restart: seqs up to `head` were handed out and all their records are gone."""
+        if head > self.head_seq:
+            self._skip_to(head)
+        if self.head_seq + 1 > self.evict_floor:
+            self.evict_floor = self.head_seq + 1
+            self.evict_reasons |= RESTART
+            self._drop_below(self.evict_floor)
+
+    def apply_sealed(self, sealed: Segment) -> None:
+        """A sealed segment stands in for the hot records it was made of. What is gone there is gone here.
+
+        Live, those records make up one closed hot segment. In replay they may be the front of a larger one, whose
+        rest then becomes a hot segment of its own.
+        """
+        kept: list[Segment] = []
+        placed = False
+        for segment in self.segments:
+            if not isinstance(segment, HotSegment) or not _overlap(segment, sealed):
+                kept.append(segment)
+                continue
+            sealed.kill_below(segment.low)
+            flags = segment.flags()
+            if flags is not None:
+                seqs = range(sealed.first_seq, min(sealed.last_seq, segment.last_seq) + 1)
+                sealed.kill([seq for seq in seqs if seq >= segment.first_seq and flags[seq - segment.first_seq]])
+            if not placed:
+                kept.append(sealed)
+                placed = True
+            if segment.last_seq > sealed.last_seq:
+                kept.append(segment.behind(sealed.last_seq))
+        if not placed:
+            # Everything it holds is gone already: nothing reads it, its files can go.
+            self.dropped.append(sealed)
+            return
+        self.segments = kept
+        self._starts = [segment.first_seq for segment in kept]
+        self._drop_empty()
+
+    # Deleting
+
+    def decide_delete_below(self, before_seq: int) -> DeletedBelow:
+        """Only records that exist now: later ones are never touched, however large `before_seq` is."""
+        return DeletedBelow(self.topic_id, self.number, min(before_seq, self.head_seq + 1))
+
+    def decide_delete_match(self, match: TagMatch, before_seq: int | None) -> Deleted:
+        bound = self.head_seq + 1 if before_seq is None else min(before_seq, self.head_seq + 1)
+        seqs: array[int] = array("Q")
+        for segment in self.segments:
+            if segment.first_seq >= bound:
+                break
+            if segment.live:
+                seqs.extend([seq for seq in segment.tagged(match, bound) if segment.is_live(seq)])
+        return Deleted(self.topic_id, self.number, seqs.tobytes())
+
+    def apply_deleted(self, fact: Deleted) -> int:
+        """Answers how many records this took away; those already gone count nothing."""
+        seqs: array[int] = array("Q")
+        seqs.frombytes(fact.seqs)
+        return self.kill(seqs)
+
+    def kill(self, seqs: "array[int] | list[int]") -> int:
+        """These records (ascending seqs) are deleted; answers how many were live."""
+        taken = 0
+        start = 0
+        emptied = False
+        while start < len(seqs):
+            index = bisect_right(self._starts, seqs[start]) - 1
+            following = index + 1
+            stop = len(seqs) if following >= len(self._starts) else bisect_left(seqs, self._starts[following], start)
+            if index >= 0:
+                segment = self.segments[index]
+                count, size = segment.kill(seqs[start:stop])
+                taken += count
+                self._take_away(count, size)
+                emptied = emptied or not segment.live
+            start = stop
+        if taken:
+            self._earliest = self._oldest_ts = None
+            if emptied:
+                self._drop_empty()
+        return taken
+
+    def apply_deleted_below(self, fact: DeletedBelow) -> int:
+        if fact.bound <= self.delete_below:
+            return 0
+        before = self.count
+        self.delete_below = fact.bound
+        self._drop_below(fact.bound)
+        return before - self.count
+
+    # Reading
+
+    @property
+    def earliest_seq(self) -> int:
+        earliest = self._earliest
+        if earliest is None:
+            earliest = self._earliest = self._first_live()
+        return earliest
+
+    @property
+    def oldest_ts(self) -> int:
+        """The `$ts` of the first live record; there must be one."""
+        oldest = self._oldest_ts
+        if oldest is None:
+            page = self.find(self.earliest_seq)
+            assert page is not None
+            oldest = self._oldest_ts = page_times(page)[self.earliest_seq - page.first_seq]
+        return oldest
+
+    def read(self, from_seq: int, limit: int, budget: int, view: View, *, to_seq: int | None = None) -> Read:
+        """Up to `limit` records and about `budget` bytes (at least one record) after `from_seq`."""
+        head = self.head_seq
+        seq = from_seq + 1
+        tombstone = None
+        if from_seq > head:
+            seq = self.earliest_seq
+            tombstone = self._tombstone(from_seq, seq - 1, "recreated")
+        elif seq < self.evict_floor:
+            seq = self.earliest_seq
+            tombstone = self._tombstone(from_seq, seq - 1, _reason(self.evict_reasons), self.evict_reasons)
+        last = head if to_seq is None else min(head, to_seq)
+        if self.holes:
+            for hole in self.holes:
+                if hole.last < seq:
+                    continue
+                if hole.first > seq or tombstone is not None:
+                    last = min(last, hole.first - 1)
+                    break
+                tombstone = self._tombstone(from_seq, hole.last, _reason(hole.reasons), hole.reasons)
+                seq = hole.last + 1
+        if seq > last:
+            return Read(b"", 0, max(last, seq - 1) if tombstone else max(from_seq, last), 0, tombstone)
+        read = self._collect(seq, last, limit, budget, view)
+        read.tombstone = tombstone
+        return read
+
+    def first_at_or_after(self, ts: int) -> int:
+        """The first live seq whose `$ts` is at least `ts`; head_seq + 1 when there is none yet."""
+        for segment in self.segments:
+            found = segment.first_at_or_after(ts)
+            if found is not None:
+                live = segment.next_live(found)
+                if live is not None:
+                    return live
+        return self.head_seq + 1
+
+    def find(self, seq: int) -> Page | None:
+        """The page around a live record, for those who need one record rather than a range."""
+        index = bisect_right(self._starts, seq) - 1
+        if index < 0 or not self.segments[index].is_live(seq):
+            return None
+        return self.segments[index].page_at(seq)
+
+    def next_live(self, seq: int) -> int | None:
+        """The first live seq at or after `seq`."""
+        seq = max(seq, self.evict_floor, self.delete_below)
+        index = max(bisect_right(self._starts, seq) - 1, 0)
+        while index < len(self.segments):
+            found = self.segments[index].next_live(seq)
+            if found is not None:
+                return found
+            index += 1
+        return None
+
+    # Segments
+
+    @property
+    def hot_bytes(self) -> int:
+        return sum([segment.held_bytes for segment in self.segments if isinstance(segment, HotSegment)])
+
+    def close_hot(self) -> HotSegment | None:
+        """No more records go into the open hot segment; it may be sealed. None when there is nothing to seal."""
+        hot = self.segments[-1] if self.segments else None
+        if not isinstance(hot, HotSegment) or not hot.open or not hot.live:
+            return None
+        hot.close()
+        return hot
+
+    def drop_all(self) -> None:
+        """The topic is gone: so is everything here."""
+        self._take_away(self.count, self.bytes)
+        self.dropped += [segment for segment in self.segments if segment.sealed]
+        self.segments = []
+        self._starts = []
+
+    def restore_segment(self, segment: Segment) -> None:
+        """Recovery: the next segment, in order; floors are already set."""
+        self.segments.append(segment)
+        self._starts.append(segment.first_seq)
+        segment.kill_below(max(self.evict_floor, self.delete_below))
+        self._take_away(-segment.live, -segment.live_bytes)
+        self._earliest = self._oldest_ts = None
+
+    def _new_hot(self, first_seq: int) -> HotSegment:
+        hot = HotSegment(first_seq)
+        last = self.segments[-1] if self.segments else None
+        if isinstance(last, HotSegment) and last.open:
+            if last.live:
+                last.close()
+            else:
+                self.segments.pop()
+                self._starts.pop()
+        self.segments.append(hot)
+        self._starts.append(first_seq)
+        return hot
+
+    def _skip_to(self, head: int) -> None:
+        self.head_seq = head
+        self.next_seq = max(self.next_seq, head + 1)
+        self._earliest = self._oldest_ts = None
+
+    def _first_live(self) -> int:
+        floor = max(self.evict_floor, self.delete_below)
+        for segment in self.segments:
+            found = segment.next_live(floor)
+            if found is not None:
+                return found
+        return self.head_seq + 1
+
+    def _expired_floor(self, cutoff: int) -> int:
+        """Right behind the last live record whose `$ts` is at most `cutoff`; 0 when none is."""
+        floor = 0
+        for segment in self.segments:
+            if segment.first_ts > cutoff:
+                break
+            alive_from = segment.first_at_or_after(cutoff + 1)
+            last = segment.last_live_below(segment.last_seq + 1 if alive_from is None else alive_from)
+            if last is not None:
+                floor = last + 1
+            if alive_from is not None:
+                break
+        return floor
+
+    def _capped_floor(self, config: TopicConfig) -> int:
+        records, size = self.count, self.bytes
+        cap_records = config.cap_records or records
+        cap_bytes = config.cap_bytes or size
+        floor = 0
+        for segment in self.segments:
+            if not segment.live:
+                continue
+            if records - segment.live >= cap_records or size - segment.live_bytes >= cap_bytes:
+                last = segment.last_live_below(segment.last_seq + 1)
+                assert last is not None
+                floor = last + 1
+                records -= segment.live
+                size -= segment.live_bytes
+                continue
+            seq = segment.next_live(segment.low)
+            while seq is not None and (records > cap_records or size > cap_bytes):
+                page = segment.page_at(seq)
+                if page.count == 1:
+                    size -= page.size
+                else:
+                    size -= segment.sizes(page)[seq - page.first_seq]
+                records -= 1
+                floor = seq + 1
+                seq = segment.next_live(floor)
+            break
+        return floor
+
+    def _drop_below(self, bound: int) -> None:
+        self._earliest = self._oldest_ts = None
+        segments = self.segments
+        gone = 0
+        for segment in segments:
+            if segment.first_seq >= bound:
+                break
+            self._take_away(*segment.kill_below(bound))
+            if not segment.live:
+                gone += 1
+        if gone:
+            self._drop_empty()
+        if self.holes and self.holes[0].last < bound:
+            self.holes = [hole for hole in self.holes if hole.last >= bound]
+
+    def _drop_empty(self) -> None:
+        """Segments without a live record leave; the open one stays for the next append."""
+        kept = []
+        for segment in self.segments:
+            if segment.live or (isinstance(segment, HotSegment) and segment.open and segment.last_seq == self.head_seq):
+                kept.append(segment)
+            elif segment.sealed:
+                self.dropped.append(segment)
+        if len(kept) != len(self.segments):
+            self.segments = kept
+            self._starts = [segment.first_seq for segment in kept]
+
+    def _take_away(self, count: int, size: int) -> None:
+        self.count -= count
+        self.bytes -= size
+        self._totals.records -= count
+        self._totals.bytes -= size
+
+    def _tombstone(self, from_seq: int, gap_to: int, reason: str, reasons: int = 0) -> Tombstone:
+        return Tombstone(
+            from_seq + 1,
+            gap_to,
+            reason,
+            max(0, gap_to - from_seq),
+            self.earliest_seq,
+            self.head_seq,
+            "restart" if reasons & RESTART else None,
+        )
+
+    def _collect(self, seq: int, last: int, limit: int, budget: int, view: View) -> Read:
+        texts: list[bytes] = []
+        start = seq
+        left = limit
+        room = budget
+        usual = view.usual
+        index = max(bisect_right(self._starts, seq) - 1, 0)
+        segments = self.segments
+        while index < len(segments):
+            segment = segments[index]
+            index += 1
+            if segment.first_seq > last:
+                break
+            live = segment.next_live(seq)
+            if live is None:
+                continue
+            seq = live
+            stop = min(segment.last_seq, last)
+            while seq <= stop:
+                page = segment.page_at(seq)
+                first_seq = page.first_seq
+                page_last = min(first_seq + page.count - 1, stop)
+                flags = segment.flags_between(seq, page_last)
+                whole = flags is None and seq == first_seq and page_last - seq + 1 == page.count
+                if whole and page.count <= left and page.size <= room:
+                    if usual:
+                        texts.append(self._usual_text(page))
+                        left -= page.count
+                        room -= page.size
+                        seq = page_last + 1
+                        if left and room > 0:
+                            continue
+                        return Read(b",".join(texts), limit - left, page_last, page_last - start + 1, None)
+                    if view.without_nodes and page.nodes is not None and _all_of(page, view.without_nodes):
+                        seq = page_last + 1
+                        continue
+                offset = seq - first_seq
+                positions: list[int] | range
+                if flags is None:
+                    positions = range(offset, page_last - first_seq + 1)
+                else:
+                    positions = [position for position, gone in enumerate(flags, offset) if not gone]
+                chosen = wanted(page, positions, view)
+                enough = len(chosen) >= left
+                chosen = chosen[:left]
+                sizes = segment.sizes(page)
+                for taken, position in enumerate(chosen):
+                    if sizes[position] > room and (taken or texts):
+                        # The record that did not fit is the next reader's first.
+                        texts += render_records(page, chosen[:taken], view)
+                        examined = first_seq + position - 1
+                        return Read(b",".join(texts), limit - left + taken, examined, examined - start + 1, None)
+                    room -= sizes[position]
+                texts += render_records(page, chosen, view)
+                left -= len(chosen)
+                if enough or room <= 0:
+                    examined = first_seq + chosen[-1] if enough else page_last
+                    return Read(b",".join(texts), limit - left, examined, examined - start + 1, None)
+                seq = page_last + 1
+                if texts and seq - start > SCAN_MOST:
+                    return Read(b",".join(texts), limit - left, page_last, page_last - start + 1, None)
+        return Read(b",".join(texts), limit - left, last, last - start + 1, None)
+
+    def _usual_text(self, page: Page) -> bytes:
+        # Keyed by the run of seqs, not by the object: folding makes new pages, a sealed page is read anew each time.
+        key = (self.topic_id, self.number, page.first_seq, page.count)
+        text: bytes | None = self._texts.get(key)
+        if text is None:
+            text = render_usual(page)
+            self._texts.put(key, text, len(text) + 200)
+        return text
+
+
+def _overlap(one: Segment, other: Segment) -> bool:
+    return one.first_seq <= other.last_seq and other.first_seq <= one.last_seq
+
+
+def _all_of(page: Page, nodes: frozenset[bytes]) -> bool:
+    """Whether every record of the page comes from one of these nodes; quick for a page of a single node."""
+    assert page.nodes is not None
+    for node in nodes:
+        if page.nodes == SEPARATOR.join([node] * page.count):
+            return True
+    return False
+
+
+def _reason(reasons: int) -> str:
+    if reasons == CAP:
+        return "cap"
+    if reasons == TTL:
+        return "ttl"
+    if reasons == SOURCE_TRIM:
+        return "source_trim"
+    return "mixed"

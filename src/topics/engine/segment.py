@@ -1,0 +1,311 @@
+"""Segments: runs of records with neighbouring seqs, hot in memory or sealed on disk.
+
+A partition is a list of segments; only the last one takes new records. What a partition needs of a segment is here,
+written once over two things a segment gives: the page around a seq, and one flag byte per record (1 = deleted).
+
+    low   records below are gone (evicted, expired or deleted by `before_seq`); it only rises
+    live  records at or above `low` whose flag is 0; `live_bytes` is their size
+
+Invariant: flags and `low` only ever take records away, so a record that is gone never comes back.
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from topics.engine.tags import TagIndex
+from topics.model.match import TagMatch
+from topics.model.page import Page, fold, page_times, part, record_sizes, split
+
+# Small neighbours are folded into pages of about this many records: large enough that a page's own cost vanishes,
+# small enough that taking one record out of a page stays cheap.
+PAGE_RECORDS = 256
+PAGE_BYTES = 128 << 10
+
+_LIVE = b"\0"
+
+
+class Segment(ABC):
+    """Records first_seq .. last_seq of one partition."""
+
+    first_seq: int
+    last_seq: int
+    first_ts: int
+    last_ts: int
+    low: int
+    live: int
+    live_bytes: int
+    sealed: bool
+
+    @abstractmethod
+    def page_at(self, seq: int) -> Page:
+        """The page that holds `seq`, which lies within the segment and is not below `low`."""
+
+    @abstractmethod
+    def flags(self) -> bytearray | None:
+        """One byte per record from first_seq on, or None while no record is flagged. Not to be changed by the caller."""
+
+    @abstractmethod
+    def flag(self, positions: list[int]) -> None:
+        """Set the flag of these records (ascending positions within the segment)."""
+
+    @abstractmethod
+    def tagged(self, match: TagMatch, bound: int) -> list[int]:
+        """The seqs below `bound` of records, gone ones perhaps among them, whose tag matches; by index, in order."""
+
+    def forget(self, match: TagMatch) -> None:
+        """After a delete by tag: gone records need no longer be listed under the tags that match. A hint only."""
+
+    # What follows is the same for hot and sealed.
+
+    def is_live(self, seq: int) -> bool:
+        if seq < self.low or seq > self.last_seq:
+            return False
+        flags = self.flags()
+        return flags is None or not flags[seq - self.first_seq]
+
+    def next_live(self, seq: int) -> int | None:
+        """The first live seq at or after `seq`."""
+        seq = max(seq, self.low, self.first_seq)
+        if seq > self.last_seq:
+            return None
+        flags = self.flags()
+        if flags is None:
+            return seq
+        found = flags.find(_LIVE, seq - self.first_seq)
+        return None if found < 0 else self.first_seq + found
+
+    def last_live_below(self, bound: int) -> int | None:
+        """The last live seq before `bound`."""
+        seq = min(bound - 1, self.last_seq)
+        low = max(self.low, self.first_seq)
+        if seq < low:
+            return None
+        flags = self.flags()
+        if flags is None:
+            return seq
+        found = flags.rfind(_LIVE, low - self.first_seq, seq - self.first_seq + 1)
+        return None if found < 0 else self.first_seq + found
+
+    def flags_between(self, first: int, last: int) -> bytes | None:
+        """The flags of seqs first..last, or None when all are live."""
+        flags = self.flags()
+        if flags is None:
+            return None
+        found = flags.find(1, first - self.first_seq, last - self.first_seq + 1)
+        return None if found < 0 else bytes(flags[first - self.first_seq : last - self.first_seq + 1])
+
+    def measure(self, bound: int) -> tuple[int, int]:
+        """How many live records stand below `bound`, and their bytes."""
+        count = size = 0
+        seq = max(self.low, self.first_seq)
+        stop = min(bound, self.last_seq + 1)
+        while seq < stop:
+            page = self.page_at(seq)
+            last = min(page.last_seq, stop - 1)
+            flags = self.flags_between(seq, last)
+            if flags is None and seq == page.first_seq and last == page.last_seq:
+                count += page.count
+                size += page.size
+            else:
+                sizes = self.sizes(page)[seq - page.first_seq : last - page.first_seq + 1]
+                if flags is not None:
+                    sizes = [each for each, gone in zip(sizes, flags, strict=True) if not gone]
+                count += len(sizes)
+                size += sum(sizes)
+            seq = page.last_seq + 1
+        return count, size
+
+    def kill_below(self, bound: int) -> tuple[int, int]:
+        """Everything below `bound` is gone. Answers how many records and bytes that took away."""
+        if bound <= self.low:
+            return 0, 0
+        if bound > self.last_seq:
+            count, size = self.live, self.live_bytes
+        else:
+            count, size = self.measure(bound)
+        self.low = bound
+        self.live -= count
+        self.live_bytes -= size
+        return count, size
+
+    def kill(self, seqs: Iterable[int]) -> tuple[int, int]:
+        """Those of `seqs` (ascending) that are live here are gone. Answers how many that took away, and their bytes."""
+        positions: list[int] = []
+        size = 0
+        page: Page | None = None
+        sizes: list[int] = []
+        flags = self.flags()
+        for seq in seqs:
+            position = seq - self.first_seq
+            if seq < self.low or seq > self.last_seq or position < 0 or (flags is not None and flags[position]):
+                continue
+            if page is None or not page.first_seq <= seq <= page.last_seq:
+                page = self.page_at(seq)
+                sizes = [page.size] if page.count == 1 else self.sizes(page)
+            size += sizes[seq - page.first_seq]
+            positions.append(position)
+        if positions:
+            self.flag(positions)
+            self.live -= len(positions)
+            self.live_bytes -= size
+        return len(positions), size
+
+    def first_at_or_after(self, ts: int) -> int | None:
+        """The first seq, live or not, whose `$ts` is at least `ts`; None when all are earlier."""
+        if self.last_ts < ts:
+            return None
+        low, high = max(self.first_seq, self.low), self.last_seq
+        # Times never fall with the seq, so halving works; the page around the middle shortens the search.
+        while low <= high:
+            page = self.page_at((low + high) // 2)
+            if page.last_ts < ts:
+                low = page.last_seq + 1
+            elif page.first_ts >= ts and page.first_seq > low:
+                high = page.first_seq - 1
+            else:
+                return max(low, page.first_seq + bisect_left(page_times(page), ts))
+        return low
+
+    def sizes(self, page: Page) -> list[int]:
+        """The size of each record of a page; the last answer is kept, since neighbours are asked for together."""
+        kept = self._sizes
+        if kept is None or kept[0] is not page:
+            kept = self._sizes = (page, record_sizes(page))
+        return kept[1]
+
+    _sizes: tuple[Page, list[int]] | None = None
+
+
+class HotSegment(Segment):
+    """Records in memory. Takes appends until it is closed; then it waits to be sealed."""
+
+    sealed = False
+
+    def __init__(self, first_seq: int) -> None:
+        self.first_seq = first_seq
+        self.last_seq = first_seq - 1
+        self.first_ts = 0
+        self.last_ts = 0
+        self.low = first_seq
+        self.live = 0
+        self.live_bytes = 0
+        # What the pages weigh in memory, gone records included: decides when the segment is sealed.
+        self.held_bytes = 0
+        self.open = True
+        self.pages: list[Page] = []
+        self._starts: list[int] = []
+        self._flags: bytearray | None = None
+        self.tags = TagIndex()
+        self._loose_pages = 0
+        self._loose_records = 0
+        self._loose_bytes = 0
+
+    @property
+    def page_count(self) -> int:
+        return len(self.pages)
+
+    def append(self, page: Page) -> None:
+        """The page's records are the newest of this segment."""
+        if not self.last_ts:
+            self.first_ts = page.first_ts
+        self.last_seq = page.first_seq + page.count - 1
+        self.last_ts = page.last_ts
+        self.live += page.count
+        self.live_bytes += page.size
+        self.held_bytes += page.size
+        if self._flags is not None:
+            self._flags.extend(bytes(page.count))
+        if page.tags is not None:
+            self.tags.add(page)
+        if page.count > PAGE_RECORDS * 2:
+            for each in split(page, PAGE_RECORDS):
+                self._put(each)
+        else:
+            self._put(page)
+
+    def page_at(self, seq: int) -> Page:
+        return self.pages[bisect_right(self._starts, seq) - 1]
+
+    def flags(self) -> bytearray | None:
+        return self._flags
+
+    def flag(self, positions: list[int]) -> None:
+        flags = self._flags
+        if flags is None:
+            flags = self._flags = bytearray(self.last_seq - self.first_seq + 1)
+        for position in positions:
+            flags[position] = 1
+
+    def kill(self, seqs: Iterable[int]) -> tuple[int, int]:
+        taken = super().kill(seqs)
+        flags = self._flags
+        # A dead front is let go, so that a queue whose jobs are done from the front holds no memory for them.
+        if flags is not None and self.low <= self.last_seq and flags[self.low - self.first_seq]:
+            alive = self.next_live(self.low)
+            self.kill_below(self.last_seq + 1 if alive is None else alive)
+        return taken
+
+    def kill_below(self, bound: int) -> tuple[int, int]:
+        taken = super().kill_below(bound)
+        # Pages wholly below are let go, a few at a time: taking them off the front one by one would move the list each time.
+        gone = bisect_right(self._starts, self.low) - 1
+        if gone >= 32 or (gone > 0 and self.low > self.last_seq):
+            self._let_go(gone)
+        return taken
+
+    def tagged(self, match: TagMatch, bound: int) -> list[int]:
+        return self.tags.find(match, bound)
+
+    def forget(self, match: TagMatch) -> None:
+        self.tags.forget(match, self.is_live)
+
+    def close(self) -> None:
+        """No more appends; small pages are folded one last time."""
+        self._fold()
+        self.open = False
+
+    def behind(self, seq: int) -> "HotSegment":
+        """The records after `seq` as a hot segment of their own, gone ones still gone."""
+        rest = HotSegment(seq + 1)
+        for page in self.pages:
+            if page.last_seq > seq:
+                rest.append(page if page.first_seq > seq else part(page, seq + 1 - page.first_seq, page.count))
+        rest.kill_below(self.low)
+        if self._flags is not None:
+            rest.kill([each for each in range(seq + 1, self.last_seq + 1) if self._flags[each - self.first_seq]])
+        if not self.open:
+            rest.close()
+        return rest
+
+    def image(self) -> tuple[list[Page], bytes | None]:
+        """Its pages and flags as they are now, for a snapshot; flags count from the first page."""
+        first = self.pages[0].first_seq - self.first_seq if self.pages else 0
+        return list(self.pages), None if self._flags is None else bytes(self._flags[first:])
+
+    def _put(self, page: Page) -> None:
+        self.pages.append(page)
+        self._starts.append(page.first_seq)
+        self._loose_pages += 1
+        self._loose_records += page.count
+        self._loose_bytes += page.size
+        if self._loose_records >= PAGE_RECORDS or self._loose_bytes >= PAGE_BYTES:
+            self._fold()
+
+    def _fold(self) -> None:
+        loose = self._loose_pages
+        if loose > 1:
+            pages = self.pages
+            pages[-loose:] = [fold(pages[-loose:])]
+            del self._starts[1 - loose :]
+        self._loose_pages = self._loose_records = self._loose_bytes = 0
+
+    def _let_go(self, pages: int) -> None:
+        if pages > len(self.pages) - self._loose_pages:
+            self._fold()
+            pages = min(pages, len(self.pages) - 1)
+        self.held_bytes -= sum([page.size for page in self.pages[:pages]])
+        del self.pages[:pages]
+        del self._starts[:pages]
+        if self.tags:
+            self.tags.prune(self.low)

@@ -1,0 +1,48 @@
+"""A topic: a name, a configuration, and one or more partitions that hold its records."""
+
+from topics.engine.cache import Cache
+from topics.engine.dedupe import Dedupe
+from topics.engine.partition import Partition, Totals
+from topics.engine.priority import effective_priority
+from topics.model.config import TopicConfig
+
+
+class Topic:
+    """One instance of a named topic. A topic deleted and created again is another instance with another id."""
+
+    def __init__(
+        self,
+        topic_id: int,
+        name: str,
+        config: TopicConfig,
+        partitions: int,
+        ts: int,
+        *,
+        texts: Cache,
+        totals: Totals,
+    ) -> None:
+        self.id = topic_id
+        self.name = name
+        self.name_bytes = name.encode()
+        self.config = config
+        self.created_ts = ts
+        self.partitions = [Partition(topic_id, number, texts, totals) for number in range(partitions)]
+        self.dedupe = Dedupe()
+        self.last_write_ts: int | None = None
+        self.last_read_ts: int | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Tells instances of one name apart; a later one has a larger epoch."""
+        return self.id
+
+    @property
+    def count(self) -> int:
+        return sum([partition.count for partition in self.partitions])
+
+    @property
+    def bytes(self) -> int:
+        return sum([partition.bytes for partition in self.partitions])
+
+    def effective_priority(self, now_ms: int) -> int:
+        return effective_priority(self.config, self.last_read_ts, now_ms)

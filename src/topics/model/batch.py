@@ -1,0 +1,192 @@
+"""The body of an append: decoded strictly, checked against the limits, and turned into columns.
+
+Most writes carry nothing but `data`; those are decoded by a narrower decoder whose success already proves that no
+record has a tag, node or meta to look at (100 records: 13 us to decode, 3 us to turn into a column). Everything else
+takes the full decoder. `data` and `meta` stay the client's own bytes.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from topics.model.config import ConfigChange
+from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from topics.model.limits import Limits
+from topics.model.page import SEPARATOR, page_size
+
+
+class Batch(Struct, gc=False):
+    """A checked write: columns as pages hold them, and how the write is to be done."""
+
+    count: int
+    data: bytes
+    metas: bytes | None
+    nodes: bytes | None
+    tags: bytes | None
+    size: int
+    key: str | None = None
+    create: bool | None = None
+    config: ConfigChange | None = None
+    disable_backpressure: bool = False
+    partition: int = 0
+    partition_key: str | None = None
+
+
+class _PlainRecord(Struct, forbid_unknown_fields=True, gc=False):
+    data: Raw
+
+
+class _PlainBody(Struct, forbid_unknown_fields=True, gc=False):
+    records: list[_PlainRecord]
+    idempotency_key: str | None = None
+
+
+class _Record(Struct, gc=False):
+    data: Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: Raw | UnsetType = UNSET
+
+
+class AppendBody(Struct):
+    """All fields of the body of a write."""
+
+    records: list[_Record]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: ConfigChange | None = None
+    disable_backpressure: bool = False
+    partition: Annotated[int, Meta(ge=0, le=2**31)] | None = None
+    partition_key: str | None = None
+
+
+_decode_plain = msgspec.json.Decoder(_PlainBody).decode
+_decode_full = msgspec.json.Decoder(AppendBody).decode
+_meta_keys = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def check_text(body: bytes) -> None:
+    """JSON is UTF-8 without a NUL byte; the decoders do not look inside the parts they skip."""
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"the body is not valid UTF-8 at byte {error.start}") from None
+
+
+def decode_batch(body: bytes, limits: Limits) -> Batch:
+    """The batch of an append body. Raises InvalidRequest, BatchTooLarge or RecordTooLarge; nothing is half done."""
+    check_text(body)
+    try:
+        plain = _decode_plain(body)
+    except msgspec.ValidationError:
+        try:
+            return batch_of(_decode_full(body), limits)
+        except RecursionError:
+            raise InvalidRequest("the body is nested too deeply") from None
+        except msgspec.MsgspecError as error:
+            raise InvalidRequest(str(error)) from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(str(error)) from None
+    records = plain.records
+    count = len(records)
+    _check_count(count, limits)
+    if plain.idempotency_key is not None:
+        _check_key(plain.idempotency_key, limits)
+    if len(body) > limits.max_record_bytes:
+        for index, record in enumerate(records):
+            _check_size(index, len(record.data), limits)
+    data = bytes(records[0].data) if count == 1 else SEPARATOR.join([record.data for record in records])
+    return Batch(count, data, None, None, None, page_size(count, data, None, None, None), plain.idempotency_key)
+
+
+def batch_of(body: AppendBody, limits: Limits) -> Batch:
+    """The batch of a decoded body whose text has been checked."""
+    records = body.records
+    count = len(records)
+    _check_count(count, limits)
+    if body.idempotency_key is not None:
+        _check_key(body.idempotency_key, limits)
+    default_node = b"" if body.node is None else _checked("node", body.node, limits.max_node_bytes)
+    metas: list[bytes] = []
+    nodes: list[bytes] = []
+    tags: list[bytes] = []
+    for index, record in enumerate(records):
+        meta = b"" if record.meta is UNSET else bytes(record.meta)
+        if meta:
+            meta = _checked_meta(index, meta, limits)
+        metas.append(meta)
+        nodes.append(
+            default_node if record.node is None else _checked(f"records[{index}].node", record.node, limits.max_node_bytes)
+        )
+        tags.append(b"" if record.tag is None else _checked(f"records[{index}].tag", record.tag, limits.max_tag_bytes))
+        _check_size(index, len(record.data) + len(meta), limits)
+    data = SEPARATOR.join([record.data for record in records])
+    columns = [SEPARATOR.join(column) if any(column) else None for column in (metas, nodes, tags)]
+    return Batch(
+        count,
+        data,
+        *columns,
+        page_size(count, data, *columns),
+        body.idempotency_key,
+        body.create,
+        body.config,
+        body.disable_backpressure,
+        body.partition or 0,
+        body.partition_key,
+    )
+
+
+def node_text(node: str) -> bytes:
+    """A node or tag as pages hold it."""
+    return msgspec.json.encode(node)
+
+
+def _checked(what: str, text: str, most_bytes: int) -> bytes:
+    if len(text.encode()) > most_bytes:
+        raise InvalidRequest(f"{what} is longer than {most_bytes} bytes", detail={"max": most_bytes})
+    return msgspec.json.encode(text)
+
+
+def _checked_meta(index: int, meta: bytes, limits: Limits) -> bytes:
+    if meta == b"null":
+        return b""
+    if not meta.startswith(b"{"):
+        raise InvalidRequest(f"records[{index}].meta must be an object")
+    if len(meta) > limits.max_meta_bytes:
+        raise InvalidRequest(
+            f"records[{index}].meta is longer than {limits.max_meta_bytes} bytes", detail={"max": limits.max_meta_bytes}
+        )
+    # Every key has a colon behind it, so few colons prove few keys without decoding.
+    if meta.count(b":") > limits.max_meta_keys and len(_meta_keys(meta)) > limits.max_meta_keys:
+        raise InvalidRequest(
+            f"records[{index}].meta has more than {limits.max_meta_keys} keys", detail={"max": limits.max_meta_keys}
+        )
+    return meta
+
+
+def _check_count(count: int, limits: Limits) -> None:
+    if not count:
+        raise InvalidRequest("records must hold at least one record")
+    if count > limits.max_batch_records:
+        raise BatchTooLarge(
+            f"{count} records in one write; at most {limits.max_batch_records}",
+            detail={"max": limits.max_batch_records, "count": count},
+        )
+
+
+def _check_key(key: str, limits: Limits) -> None:
+    if len(key) > limits.max_key_chars:
+        raise InvalidRequest(f"idempotency_key is longer than {limits.max_key_chars} characters")
+
+
+def _check_size(index: int, size: int, limits: Limits) -> None:
+    if size > limits.max_record_bytes:
+        raise RecordTooLarge(
+            f"records[{index}]: data and meta take {size} bytes; at most {limits.max_record_bytes}",
+            detail={"index": index, "bytes": size, "max": limits.max_record_bytes},
+        )

@@ -1,0 +1,114 @@
+"""A topic's configuration: every field, its default, its range, and how a change is merged.
+
+`ConfigChange` is what a client sent: absent fields are UNSET, and types are strict. `TopicConfig` is what a topic
+has: complete and valid. Clamped fields are clamped, out-of-range types are refused before they come here.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from topics.model.errors import Conflict, InvalidRequest
+from topics.model.names import check_topic_name
+
+# The decoder cannot hold an upper bound this large; `check_u64` does.
+U64 = Annotated[int, Meta(ge=0)]
+U64_MAX = 2**64 - 1
+I32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+TopicType = Literal["log", "queue"]
+Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+Discard = Literal["old", "reject"]
+
+
+class ConfigChange(Struct):
+    """The fields a request names. Unknown fields are ignored."""
+
+    type: TopicType | UnsetType = UNSET
+    ttl_ms: U64 | UnsetType = UNSET
+    cap_records: U64 | UnsetType = UNSET
+    cap_bytes: U64 | UnsetType = UNSET
+    discard: Discard | UnsetType = UNSET
+    durable: bool | UnsetType = UNSET
+    durability: Durability | UnsetType = UNSET
+    priority: I32 | None | UnsetType = UNSET
+    auto_priority: bool | UnsetType = UNSET
+    auto_create: bool | UnsetType = UNSET
+    idempotency_window_ms: U64 | UnsetType = UNSET
+    dedupe_node: bool | UnsetType = UNSET
+    lease_ms: U64 | UnsetType = UNSET
+    claim_jitter_ms: U64 | UnsetType = UNSET
+    max_deliveries: U64 | UnsetType = UNSET
+    dead_letter: str | None | UnsetType = UNSET
+    leases_durable: bool | UnsetType = UNSET
+    # Additive: how many logs the topic has. Fixed when the topic is created; not echoed in `config`.
+    partitions: Annotated[int, Meta(ge=1, le=1024)] | UnsetType = UNSET
+
+
+class TopicConfig(Struct, frozen=True):
+    """What a topic is configured to be; field order is the order in answers."""
+
+    type: TopicType = "log"
+    ttl_ms: int = 0
+    cap_records: int = 0
+    cap_bytes: int = 0
+    discard: Discard = "old"
+    durable: bool = False
+    durability: Durability = "disk"
+    priority: int | None = None
+    auto_priority: bool = True
+    auto_create: bool = True
+    idempotency_window_ms: int = 120_000
+    dedupe_node: bool = True
+    lease_ms: int = 30_000
+    claim_jitter_ms: int = 0
+    max_deliveries: int = 0
+    dead_letter: str | None = None
+    leases_durable: bool = False
+
+
+DEFAULT_CONFIG = TopicConfig()
+
+
+def clamp(value: int, low: int, high: int) -> int:
+    return low if value < low else high if value > high else value
+
+
+def check_u64(name: str, value: int) -> int:
+    if value > U64_MAX:
+        raise InvalidRequest(f"{name} is larger than 64 bits hold")
+    return value
+
+
+def merged(topic: str, base: TopicConfig, change: ConfigChange, *, exists: bool) -> TopicConfig:
+    """`base` with the named fields changed, clamped and checked.
+
+    Raises Conflict when `type` of an existing topic would change, InvalidRequest for a bad `dead_letter`.
+    """
+    fields = {name: value for name in CONFIG_FIELDS if (value := getattr(change, name)) is not UNSET}
+    for name, value in fields.items():
+        if isinstance(value, int):
+            check_u64(name, value)
+    if exists and fields.get("type", base.type) != base.type:
+        raise Conflict(
+            f'topic "{topic}" is a {base.type}; its type cannot change',
+            detail={"topic": topic, "type": base.type},
+        )
+    if "durability" not in fields and "durable" in fields:
+        fields["durability"] = "fsync" if fields["durable"] else "disk"
+    fields["durable"] = fields.get("durability", base.durability) == "fsync"
+    if fields.get("priority") is not None:
+        fields["priority"] = clamp(fields["priority"], -1000, 1000)
+    if "lease_ms" in fields:
+        fields["lease_ms"] = clamp(fields["lease_ms"], 100, 86_400_000)
+    if "claim_jitter_ms" in fields:
+        fields["claim_jitter_ms"] = clamp(fields["claim_jitter_ms"], 0, 5000)
+    dead_letter = fields.get("dead_letter")
+    if dead_letter is not None:
+        check_topic_name(dead_letter, "dead_letter topic")
+        if dead_letter == topic:
+            raise InvalidRequest("dead_letter must name another topic", detail={"dead_letter": dead_letter})
+    return msgspec.structs.replace(base, **fields)
+
+
+CONFIG_FIELDS = TopicConfig.__struct_fields__

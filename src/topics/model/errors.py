@@ -1,0 +1,98 @@
+"""Every error a caller can meet, as one tree.
+
+`code` is the stable word clients branch on; `detail` is structured context. Which HTTP status a code becomes is
+decided in one table in the server; nothing here knows HTTP.
+
+    TopicsError
+    ├── InvalidRequest           the request can never succeed as it is
+    │   ├── BatchTooLarge
+    │   └── RecordTooLarge
+    ├── NotFound                 topic_not_found, router_not_found, not_found
+    ├── Conflict                 topic_exists_incompatible, topic_not_empty, not_a_queue, router_cycle ...
+    ├── TopicFull                a `discard: reject` topic has no room now
+    ├── Throttled                a limit or the load says: later
+    ├── Unavailable              not_ready, shutting_down, read_only, storage_full
+    └── CorruptStorage           bytes on disk are not what was written there
+"""
+
+from typing import Any
+
+
+class TopicsError(Exception):
+    """Something the caller is told about, with a stable code."""
+
+    code = "internal"
+
+    def __init__(self, message: str, *, code: str | None = None, detail: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequest(TopicsError):
+    """The request is malformed or out of range. Sending it again unchanged fails again."""
+
+    code = "invalid_request"
+
+
+class BatchTooLarge(InvalidRequest):
+    """More records, seqs or bytes in one request than the limit (or the topic's whole cap) allows. Send less at a time."""
+
+    code = "batch_too_large"
+
+
+class RecordTooLarge(InvalidRequest):
+    """One record is over the size limit. Store the payload elsewhere and send a reference."""
+
+    code = "record_too_large"
+
+
+class NotFound(TopicsError):
+    """The named thing does not exist and was not created on the way."""
+
+    code = "topic_not_found"
+
+
+class Conflict(TopicsError):
+    """The request contradicts what exists. Look at `detail`, then change the request or the thing."""
+
+    code = "topic_exists_incompatible"
+
+
+class TopicFull(TopicsError):
+    """The topic refuses new records rather than dropping old ones. Consume or delete, then retry."""
+
+    code = "topic_full"
+
+
+class Throttled(TopicsError):
+    """A resource cap is reached or the server is under pressure. Retry after `retry_after_ms`."""
+
+    code = "throttled"
+
+    def __init__(self, message: str, *, retry_after_ms: int = 1000, detail: dict[str, Any] | None = None) -> None:
+        super().__init__(message, detail=detail)
+        self.retry_after_ms = retry_after_ms
+
+
+class Unavailable(TopicsError):
+    """The server cannot do this now: starting, stopping, or its disk failed. Nothing was acknowledged."""
+
+    code = "not_ready"
+
+
+class CorruptStorage(TopicsError):
+    """Bytes that were once safe have changed. Names the file and the offset; restore it from a copy."""
+
+    code = "corrupt_storage"
+
+    def __init__(self, path: str, offset: int, what: str) -> None:
+        super().__init__(f"{path} at byte {offset}: {what}", detail={"file": path, "offset": offset})
+        self.path = path
+        self.offset = offset
+
+
+def topic_not_found(topic: str) -> NotFound:
+    return NotFound(f'topic "{topic}" does not exist', detail={"topic": topic})

@@ -1,0 +1,119 @@
+"""Facts: what has happened, as the log keeps it and as the state applies it.
+
+A fact means one thing, live or replayed: `broker.state` has one `apply` for each. Facts carry outcomes (the seqs that
+were deleted, the floor that was reached), never conditions to be judged again. Fields are only ever added at the end,
+with a default, so that an older log is still readable.
+"""
+
+from msgspec import Struct
+
+from topics.model.config import TopicConfig
+from topics.model.page import Page
+
+# Why records below a floor are gone; bits, because both can be true.
+CAP = 1
+TTL = 2
+RESTART = 4
+SOURCE_TRIM = 8
+
+
+class SegmentInfo(Struct, array_like=True, frozen=True):
+    """A sealed segment, as the log and the snapshot name it. Its files are named after topic, partition and first seq."""
+
+    first_seq: int
+    last_seq: int
+    first_ts: int
+    last_ts: int
+    size: int
+    tagged: bool
+
+
+class TopicCreated(Struct, array_like=True, tag=1):
+    topic_id: int
+    name: str
+    config: TopicConfig
+    partitions: int
+    ts: int
+
+
+class TopicConfigured(Struct, array_like=True, tag=2):
+    topic_id: int
+    config: TopicConfig
+
+
+class TopicDeleted(Struct, array_like=True, tag=3):
+    topic_id: int
+
+
+class Appended(Struct, array_like=True, tag=4):
+    """One write. Its records became readable together; `key` is its idempotency key."""
+
+    topic_id: int
+    partition: int
+    page: Page
+    key: str | None = None
+
+
+class Deleted(Struct, array_like=True, tag=5):
+    """These seqs (little-endian u64 each) are gone for good."""
+
+    topic_id: int
+    partition: int
+    seqs: bytes
+
+
+class DeletedBelow(Struct, array_like=True, tag=6):
+    """Every record with a seq below `bound` is gone for good."""
+
+    topic_id: int
+    partition: int
+    bound: int
+
+
+class Evicted(Struct, array_like=True, tag=7):
+    """Records below `floor` were lost to a cap or to their age; readers are told."""
+
+    topic_id: int
+    partition: int
+    floor: int
+    reasons: int
+
+
+class Sealed(Struct, array_like=True, tag=8):
+    """A run of records now stands in a sealed segment, synced before this fact was written."""
+
+    topic_id: int
+    partition: int
+    segment: SegmentInfo
+
+
+class HeadMoved(Struct, array_like=True, tag=9):
+    """An ephemeral log handed out seqs up to `head`; their payloads never reach the disk."""
+
+    topic_id: int
+    partition: int
+    head: int
+
+
+class Lost(Struct, array_like=True, tag=10):
+    """Seqs first..last may have been handed out but their records are gone; readers are told."""
+
+    topic_id: int
+    partition: int
+    first: int
+    last: int
+    reasons: int
+
+
+Fact = (
+    TopicCreated
+    | TopicConfigured
+    | TopicDeleted
+    | Appended
+    | Deleted
+    | DeletedBelow
+    | Evicted
+    | Sealed
+    | HeadMoved
+    | Lost
+)

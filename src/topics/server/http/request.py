@@ -1,0 +1,173 @@
+"""One request, and the ways to answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .body import INLINE_BYTES, deflate
+from .duplex import Duplex
+from .head import RequestHead
+from .response import JOIN_BYTES_MAX, JSON, JSON_STARTS, LENGTHS, has_body, render_head, render_stream_head
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from .protocol import Connection
+
+_LENGTHS_MAX = len(LENGTHS)
+
+
+class Request:
+    """Complete, with its body inflated. Answered exactly once: by `respond`, `stream` or `upgrade`."""
+
+    __slots__ = ("_connection", "_disconnected", "answered", "body", "head", "method", "path", "query", "received_at")
+
+    def __init__(self, connection: Connection, head: RequestHead, body: bytes, received_at: float) -> None:
+        self._connection = connection
+        self._disconnected: Callable[[], None] | None = None
+        self.head = head
+        self.method = head.method
+        self.path = head.path
+        self.query = head.query
+        self.body = body
+        self.received_at = received_at
+        """On the limits' clock: when the request was complete and its turn had come."""
+        self.answered = False
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of a header by its lower-case name; several lines of it are joined by commas."""
+        return self.head.headers.get(name)
+
+    @property
+    def closed(self) -> bool:
+        """The client is gone; an answer goes nowhere and does no harm."""
+        return self._connection.closed
+
+    @property
+    def peer(self) -> Any:
+        """The client's address as the socket module gives it, None when it is gone."""
+        return self._connection.peer()
+
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once if the client goes away before the answer; at once if it has gone.
+
+        A client that only closed its sending side counts as gone for requests that set this, and gets its answer
+        otherwise. A second call replaces the first.
+        """
+        if self._connection.closed:
+            callback()
+        else:
+            self._disconnected = callback
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        headers: bytes = b"",
+        content_type: bytes = JSON,
+        compressible: bool = True,
+    ) -> None:
+        """Answer with a whole body. `headers` are complete lines, each with its CRLF.
+
+        The body is compressed if the client accepts that, it is worth it, and it is `compressible`.
+        """
+        if self.answered:
+            raise RuntimeError("the request has been answered already")
+        self.answered = True
+        connection = self._connection
+        length = len(body)
+        if content_type is JSON and length < _LENGTHS_MAX and not headers and self.head.plain and not connection.last:
+            start = JSON_STARTS.get(status)
+            if start is not None:
+                connection.write(b"".join((start, LENGTHS[length], body)))
+                # `Connection.answered` in short: nothing waits, so the next request may come the fast way.
+                connection.current = None
+                if connection.busy:
+                    connection.proceed()
+                else:
+                    connection.idle = True
+                return
+        if not connection.closed:
+            self._respond_in_full(status, body, headers, content_type, compressible)
+
+    def stream(self, headers: bytes = b"", content_type: bytes = b"text/event-stream", status: int = 200) -> Stream:
+        """Answer with a body that is written piece by piece. Not for HEAD, whose answer has no body."""
+        if self.method == b"HEAD":
+            raise RuntimeError("the answer to HEAD has no body to stream")
+        self._answer_as_channel()
+        connection = self._connection
+        chunked = not self.head.http_1_0
+        stream = Stream(connection, chunked)
+        if not connection.closed:
+            if not chunked:
+                connection.last = True
+            elif connection.last:
+                headers += b"Connection: close\r\n"
+            connection.open_channel(stream)
+            connection.write(render_stream_head(status, headers, content_type, chunked))
+        return stream
+
+    def upgrade(self) -> Duplex:
+        """Leave HTTP: what the client sends from here on goes to the duplex, beginning with what it sent already.
+
+        Only for a request with `head.offers_websocket`. Nothing is written: the 101 is the other protocol's.
+        """
+        if not self.head.offers_websocket:
+            raise RuntimeError("the request offers no upgrade")
+        self._answer_as_channel()
+        connection = self._connection
+        duplex = Duplex(connection)
+        if not connection.closed:
+            connection.open_duplex(duplex)
+        return duplex
+
+    def client_gone(self) -> bool:
+        """Tell whoever asked, once. False when nobody did."""
+        callback = self._disconnected
+        self._disconnected = None
+        if callback is None or self.answered:
+            return False
+        callback()
+        return True
+
+    def _answer_as_channel(self) -> None:
+        if self.answered:
+            raise RuntimeError("the request has been answered already")
+        self.answered = True
+
+    def _respond_in_full(
+        self, status: int, body: bytes, headers: bytes, content_type: bytes, compressible: bool
+    ) -> None:
+        connection = self._connection
+        head = self.head
+        if (
+            compressible
+            and head.accepts_gzip
+            and len(body) >= connection.limits.gzip_min_bytes
+            and head.method != b"HEAD"
+            and has_body(status)
+        ):
+            headers += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
+            if len(body) > INLINE_BYTES:
+                # The connection stays with this request meanwhile, so the order of answers holds.
+                connection.aside(
+                    lambda: deflate(body), lambda deflated: self._send(status, deflated, headers, content_type)
+                )
+                return
+            body = deflate(body)
+        self._send(status, body, headers, content_type)
+
+    def _send(self, status: int, body: bytes, headers: bytes, content_type: bytes) -> None:
+        connection = self._connection
+        if connection.closed:
+            return
+        head = self.head
+        headers += b"Connection: close\r\n" if connection.last else head.answer_line
+        start = render_head(status, len(body), headers, content_type)
+        if head.method == b"HEAD" or not has_body(status):
+            connection.write(start)
+        elif len(body) <= JOIN_BYTES_MAX:
+            connection.write(start + body)
+        else:
+            connection.write_parts(start, body)
+        connection.answered()

@@ -1,0 +1,354 @@
+"""The write-ahead log: shards of preallocated files that hold frames, one behind the other.
+
+    wal/shard-NN/<number>.wal := header | frame | frame | ... | zeros
+    header := "TOPICWAL" | version u32 | shard u32 | number u64 | previous lsn u64 | boot id, 36 bytes of text |
+              0 u32 | checksum u64 over the header so far | zeros up to 96 bytes
+
+`previous lsn` is the lsn of the shard's last frame before this file, so that a file which lost its tail is noticed
+when the next one is read. A server never continues a file it did not begin: each start takes a new one.
+
+What ends a shard when it is read:
+  zeros, or the end of the file    the usual end: preallocated room that was not used
+  anything else                    a frame is broken, or frames are missing before a later file
+
+The second may be a torn tail: writes after the last sync reach the disk in any order, so whole frames may even stand
+behind the broken one. It is told from corruption by what later frames say: one whose `synced` lies above the last
+good lsn proves that something which was safe is gone, and the server stops with file and offset. Without such a
+witness the shard ends before the broken frame; what follows is cut off and reported. Nothing that was acknowledged
+as synced is lost that way, and what remains is a clean prefix.
+"""
+
+import threading
+from collections.abc import Iterator
+from struct import Struct as Layout
+
+from msgspec import Struct
+from xxhash import xxh3_64_intdigest
+
+from topics.model.errors import CorruptStorage
+from topics.storage.frame import Frame, find_frames, read_frames
+from topics.storage.fs import File, FileSystem
+
+ROOT = "wal"
+HEADER_BYTES = 96
+VERSION = 1
+_MAGIC = b"TOPICWAL"
+_HEADER = Layout("<8sIIQQ36sI")
+_CHECK = Layout("<Q")
+FILE_BYTES = 64 << 20
+
+
+class WalShard:
+    """The writing end of one shard. `write` and `rotate` belong to one thread, `sync` may run in another."""
+
+    def __init__(self, fs: FileSystem, number: int, *, last_lsn: int, next_file: int, file_bytes: int) -> None:
+        self.number = number
+        self.last_lsn = last_lsn
+        # Everything up to here survives a power cut.
+        self.synced_lsn = last_lsn
+        # Set by a failed sync, for good: what was written since may be lost although it can be read.
+        self.failed = False
+        self.file_number = next_file - 1
+        self.bytes_written = 0
+        self.rotations = 0
+        self._fs = fs
+        self._file_bytes = file_bytes
+        self._directory = directory(number)
+        self._file: File | None = None
+        self._offset = 0
+        self._capacity = 0
+        self._spare: File | None = None
+        self._spare_bytes = 0
+        self._unsynced: list[File] = []
+        # Held while the next file is made: in a thread ahead of time, or on the spot when it is needed sooner.
+        self._preparing = threading.Lock()
+
+    @property
+    def offset(self) -> int:
+        """Where the next frame goes in the current file."""
+        return self._offset
+
+    def write(self, frames: list[bytes], last_lsn: int) -> None:
+        """All frames stand in the log, in order, or none does.
+
+        On OSError nothing of them remains: the caller may try again. When even that cannot be had, `failed` is set.
+        """
+        total = sum(map(len, frames))
+        if self._offset + total > self._capacity:
+            self.rotate(total)
+        assert self._file is not None
+        try:
+            self._file.write_at(self._offset, frames)
+        except OSError:
+            self._take_back()
+            raise
+        self._offset += total
+        self.bytes_written += total
+        self.last_lsn = last_lsn
+
+    def rotate(self, room: int = 0) -> None:
+        """Frames from now on go to a new file. Raises OSError, and the current file stays, when there is no room for one."""
+        needed = HEADER_BYTES + room
+        with self._preparing:
+            if self._spare is None or self._spare_bytes < needed:
+                self._prepare(needed)
+            file, capacity = self._spare, self._spare_bytes
+            self._spare = None
+        assert file is not None
+        header = encode_header(self.number, self.file_number + 1, self.last_lsn, self._fs.boot_id())
+        try:
+            file.write_at(0, [header])
+        except OSError:
+            file.close()
+            self._fs.remove(file.path)
+            raise
+        if self._file is not None:
+            self._unsynced.append(self._file)
+            self.rotations += 1
+        self._file = file
+        self._offset, self._capacity = HEADER_BYTES, capacity
+        self.file_number += 1
+
+    def prepare(self) -> None:
+        """The next file exists, has its room on the disk, and its name survives a power cut. Any thread may call this."""
+        with self._preparing:
+            self._prepare(0)
+
+    def _prepare(self, needed: int) -> None:
+        if self._spare is not None:
+            if self._spare_bytes >= needed:
+                return
+            self._spare.close()
+            self._spare = None
+            self._fs.remove(file_path(self.number, self.file_number + 1))
+        size = max(self._file_bytes, needed)
+        self._fs.make_directory(self._directory)
+        path = file_path(self.number, self.file_number + 1)
+        if self._fs.exists(path):
+            self._fs.remove(path)
+        file = self._fs.open(path, create=True)
+        try:
+            file.allocate(size)
+            file.sync_data()
+            self._fs.sync_directory(self._directory)
+        except OSError:
+            file.close()
+            self._fs.remove(path)
+            raise
+        self._spare, self._spare_bytes = file, size
+
+    @property
+    def has_spare(self) -> bool:
+        return self._spare is not None
+
+    @property
+    def dirty(self) -> bool:
+        return self.last_lsn > self.synced_lsn
+
+    def sync(self) -> int:
+        """All frames written before the call survive a power cut; answers the last lsn that is covered.
+
+        An OSError is final: `failed` is set and no later sync of this shard reports success.
+        """
+        if self.failed:
+            raise OSError("an earlier sync of this shard failed")
+        # Read in this order: a file that is retired in between is then found in the list.
+        covered = self.last_lsn
+        file = self._file
+        retired = list(self._unsynced)
+        try:
+            for each in retired:
+                each.sync_data()
+            if file is not None:
+                file.sync_data()
+        except OSError:
+            self.failed = True
+            raise
+        for each in retired:
+            self._unsynced.remove(each)
+            each.close()
+        self.synced_lsn = max(self.synced_lsn, covered)
+        return covered
+
+    def close(self) -> None:
+        """Give back the room that was reserved and not used. The shard must have been synced."""
+        for each in self._unsynced:
+            each.close()
+        self._unsynced = []
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+            self._fs.remove(file_path(self.number, self.file_number + 1))
+        if self._file is not None:
+            if not self.failed:
+                self._file.truncate(self._offset)
+                self._file.sync_data()
+            self._file.close()
+            self._file = None
+
+    def _take_back(self) -> None:
+        """Bytes of a write that failed half-way must not stand before later frames."""
+        assert self._file is not None
+        try:
+            self._file.truncate(self._offset)
+            self._file.allocate(self._capacity)
+        except OSError:
+            try:
+                # Without room to reserve, a shorter file will do: the next frames extend it or go to a new one.
+                self._file.truncate(self._offset)
+                self._capacity = self._offset
+            except OSError:
+                self.failed = True
+
+
+class TornTail(Struct):
+    """Where a shard was cut because its end was not whole."""
+
+    path: str
+    offset: int
+    dropped_bytes: int
+
+
+class ShardLog:
+    """The reading end of one shard: all whole frames in order, then how it ended."""
+
+    def __init__(self, fs: FileSystem, number: int) -> None:
+        self.number = number
+        self.last_lsn = 0
+        self.torn: TornTail | None = None
+        # Whether every file was begun since the machine last started: then nothing written is lost.
+        self.same_boot = True
+        self.next_file = 1
+        self.bytes = 0
+        self._fs = fs
+        self._files = file_numbers(fs, number)
+        if self._files:
+            self.next_file = self._files[-1] + 1
+
+    def frames(self, from_file: int = 0) -> Iterator[Frame]:
+        """Whole frames of the files numbered `from_file` and above. Raises CorruptStorage when a safe frame is gone."""
+        numbers = [number for number in self._files if number >= from_file]
+        boot_id = self._fs.boot_id()
+        begun = False
+        for index, number in enumerate(numbers):
+            path = file_path(self.number, number)
+            view = self._view(path)
+            self.bytes += len(view)
+            header = decode_header(view)
+            if header is None and _rest_is_zero(view, 0):
+                continue
+            if header is None or (begun and header.previous_lsn != self.last_lsn):
+                self._broken(numbers[index:], path, view, 0)
+                return
+            if not begun:
+                begun = True
+                self.last_lsn = header.previous_lsn
+            if header.boot_id != boot_id:
+                self.same_boot = False
+            end = HEADER_BYTES
+            for frame in read_frames(view, HEADER_BYTES):
+                if frame.lsn <= self.last_lsn:
+                    break
+                self.last_lsn = frame.lsn
+                end = frame.end
+                yield frame
+            if not _rest_is_zero(view, end):
+                self._broken(numbers[index:], path, view, end)
+                return
+
+    def make_safe(self) -> None:
+        """What was read survives a power cut from here on, so that it may be built upon."""
+        for number in file_numbers(self._fs, self.number):
+            file = self._fs.open(file_path(self.number, number))
+            try:
+                file.sync_data()
+            finally:
+                file.close()
+
+    def repair(self) -> None:
+        """Cut off what `frames` found torn, so that later files can follow. Doing it twice does nothing more."""
+        torn = self.torn
+        if torn is None:
+            return
+        torn_number = int(torn.path.rsplit("/", 1)[1].removesuffix(".wal"))
+        for number in self._files:
+            if number > torn_number or (number == torn_number and torn.offset == 0):
+                self._fs.remove(file_path(self.number, number))
+        if torn.offset:
+            file = self._fs.open(torn.path)
+            file.truncate(torn.offset)
+            file.sync_data()
+            file.close()
+        self._fs.sync_directory(directory(self.number))
+
+    def _broken(self, numbers: list[int], path: str, view: memoryview, offset: int) -> None:
+        dropped = 0
+        for index, number in enumerate(numbers):
+            rest, start = (view, offset) if index == 0 else (self._view(file_path(self.number, number)), 0)
+            dropped += len(rest[start:].tobytes().rstrip(b"\0"))
+            for frame in find_frames(rest, start, self.last_lsn):
+                if frame.synced > self.last_lsn:
+                    raise CorruptStorage(path, offset, "a frame that was safely stored is broken or missing")
+        self.torn = TornTail(path, offset, dropped)
+
+    def _view(self, path: str) -> memoryview:
+        file = self._fs.open(path)
+        try:
+            return file.map()
+        finally:
+            file.close()
+
+
+class Header(Struct):
+    shard: int
+    number: int
+    previous_lsn: int
+    boot_id: str
+
+
+def encode_header(shard: int, number: int, previous_lsn: int, boot_id: str) -> bytes:
+    head = _HEADER.pack(_MAGIC, VERSION, shard, number, previous_lsn, boot_id.encode()[:36], 0)
+    return (head + _CHECK.pack(xxh3_64_intdigest(head))).ljust(HEADER_BYTES, b"\0")
+
+
+def decode_header(view: memoryview) -> Header | None:
+    """None when these bytes are not a whole header."""
+    if len(view) < HEADER_BYTES:
+        return None
+    head = bytes(view[: _HEADER.size])
+    magic, version, shard, number, previous_lsn, boot_id, _ = _HEADER.unpack(head)
+    if magic != _MAGIC or version != VERSION or _CHECK.unpack_from(view, _HEADER.size)[0] != xxh3_64_intdigest(head):
+        return None
+    return Header(shard, number, previous_lsn, boot_id.rstrip(b"\0").decode(errors="replace"))
+
+
+def directory(shard: int) -> str:
+    return f"{ROOT}/shard-{shard:02d}"
+
+
+def file_path(shard: int, number: int) -> str:
+    return f"{directory(shard)}/{number:012d}.wal"
+
+
+def file_numbers(fs: FileSystem, shard: int) -> list[int]:
+    names = fs.list(directory(shard))
+    return sorted(int(name[:-4]) for name in names if name.endswith(".wal") and name[:-4].isdigit())
+
+
+def remove_files_below(fs: FileSystem, shard: int, number: int) -> None:
+    """Files of the shard with a smaller number are gone."""
+    old = [each for each in file_numbers(fs, shard) if each < number]
+    for each in old:
+        fs.remove(file_path(shard, each))
+    if old:
+        fs.sync_directory(directory(shard))
+
+
+def shard_numbers(fs: FileSystem) -> list[int]:
+    """The shards that ever wrote here, whatever the number of shards is now."""
+    return sorted(int(name[6:]) for name in fs.list(ROOT) if name.startswith("shard-") and name[6:].isdigit())
+
+
+def _rest_is_zero(view: memoryview, start: int) -> bool:
+    step = 1 << 20
+    return all(not view[at : at + step].tobytes().strip(b"\0") for at in range(start, len(view), step))

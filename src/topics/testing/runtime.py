@@ -1,0 +1,59 @@
+"""A runtime for tests: nothing happens until the test lets it, and always in the same order."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from topics.broker.runtime import Timer
+from topics.testing.clock import ManualClock
+
+
+class ManualRuntime:
+    """Callbacks wait in a queue; `run` works them off. Work aside is done in turn, as if a thread had been quick."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
+        self._soon: deque[Callable[[], None]] = deque()
+        self._aside: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def perf(self) -> float:
+        return self.clock.perf()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        return self.clock.call_later(int(delay_ms), callback)
+
+    def run_aside(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        self._aside.append((work, done))
+
+    def run(self) -> None:
+        """Until nothing waits any more. Timers run only when the clock is moved."""
+        while self._soon or self._aside:
+            self.turn()
+            if self._aside:
+                self.finish_one()
+
+    def turn(self) -> None:
+        """One turn of the loop: the callbacks that wait now and those they add."""
+        while self._soon:
+            self._soon.popleft()()
+
+    def finish_one(self) -> None:
+        """Let the oldest work aside be done."""
+        work, done = self._aside.popleft()
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except Exception as raised:
+            error = raised
+        self._soon.append(lambda: done(result, error))
+
+    @property
+    def waiting_aside(self) -> int:
+        return len(self._aside)
