@@ -6,6 +6,7 @@ through `reply`, which gets the outcome or a TopicsError, exactly once.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from topics.broker.append import Append, Reply, decide_append
 from topics.broker.checkpoint import Keeper, StorageSettings
@@ -18,13 +19,18 @@ from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, merged
-from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
+from topics.model.errors import Conflict, InvalidRequest, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact, TopicCreated
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.names import check_topic_name
 from topics.storage.fs import FileSystem
 from topics.storage.wal import WalShard
+
+
+class Poll(Protocol):
+    def finish(self) -> None:
+        """Answer now with what there is."""
 
 
 class Broker:
@@ -48,6 +54,8 @@ class Broker:
         # Writes whose idempotency key is decided but not yet remembered.
         self.keys_in_flight: dict[tuple[int, str], Append] = {}
         self.creating = 0
+        # Readers that wait for something to read; a stopping server answers them.
+        self.polls: set[Poll] = set()
         # Names with a create, configure or delete under way, each with the requests that wait for it.
         self._busy: dict[str, list[Callable[[], None]]] = {}
         self._watchers: dict[int, dict[Callable[[], None], None]] = {}
@@ -77,7 +85,7 @@ class Broker:
     def topic(self, name: str) -> Topic:
         topic = self.state.topics.get(name)
         if topic is None:
-            raise topic_not_found(name)
+            raise topic_not_found(check_topic_name(name))
         return topic
 
     def touch(self, topic: Topic) -> None:
@@ -354,4 +362,4 @@ def _topic_id(fact: Fact) -> int:
     return fact.topic_id
 
 
-__all__ = ["Append", "Broker", "Configured", "NotFound", "RecordsGone", "TopicGone"]
+__all__ = ["Append", "Broker", "Configured", "Poll", "RecordsGone", "Topic", "TopicGone"]

@@ -263,12 +263,24 @@ class Partition:
             oldest = self._oldest_ts = page_times(page)[self.earliest_seq - page.first_seq]
         return oldest
 
-    def read(self, from_seq: int, limit: int, budget: int, view: View, *, to_seq: int | None = None) -> Read:
-        """Up to `limit` records and about `budget` bytes (at least one record) after `from_seq`."""
+    def read(
+        self,
+        from_seq: int,
+        limit: int,
+        budget: int,
+        view: View,
+        *,
+        to_seq: int | None = None,
+        recreated: bool = False,
+    ) -> Read:
+        """Up to `limit` records and about `budget` bytes (at least one record) after `from_seq`.
+
+        `recreated`: the cursor is known to come from an earlier instance of the topic.
+        """
         head = self.head_seq
         seq = from_seq + 1
         tombstone = None
-        if from_seq > head:
+        if from_seq > head or recreated:
             seq = self.earliest_seq
             tombstone = self._tombstone(from_seq, seq - 1, "recreated")
         elif seq < self.evict_floor:

@@ -1,0 +1,146 @@
+"""POST /v0/topics/:topic/diff — read from a cursor, at once or as soon as there is something."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from topics.broker.broker import Broker
+from topics.broker.reading import Answer, ReadRequest, View, read
+from topics.broker.runtime import Timer
+from topics.model.batch import node_text
+from topics.model.config import U64, check_u64
+from topics.model.errors import TopicsError
+from topics.server.answers import encode, send_error, send_text
+from topics.server.bodies import decode, require_json
+from topics.server.http import Request
+
+
+class DiffBody(Struct):
+    from_seq: U64 = 0
+    limit: U64 = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: U64 = 0
+    # Additive: begin at the first record at or after a time; tell instances of a name apart; another partition.
+    from_ts: U64 | None = None
+    epoch: U64 | None = None
+    partition: Annotated[int, Meta(ge=0, le=2**31)] = 0
+
+
+_decoder = msgspec.json.Decoder(DiffBody)
+_VIEWS = {
+    (tags, metas): View(tags=tags, metas=metas) for tags in (False, True) for metas in (False, True)
+}
+
+
+def diff_records(broker: Broker, request: Request, name: str) -> None:
+    require_json(request)
+    body = decode(request.body, _decoder)
+    limits = broker.limits
+    wanted = ReadRequest(
+        name,
+        check_u64("from_seq", body.from_seq),
+        min(body.limit or limits.default_limit, limits.max_limit),
+        limits.answer_bytes,
+        _view(body),
+        body.partition,
+        body.from_ts,
+        body.epoch,
+    )
+    answer = read(broker, wanted)
+    wait_ms = min(body.wait_ms, limits.max_wait_ms)
+    if wait_ms and answer.nothing:
+        LongPoll(broker, request, wanted, answer, wait_ms)
+    else:
+        send_diff(request, answer)
+
+
+def send_diff(request: Request, answer: Answer) -> None:
+    found = answer.read
+    head = answer.head_seq
+    tombstone = b"null" if found.tombstone is None else encode_tombstone(found.tombstone)
+    text = (
+        b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+        b'"tombstone":%b,"lag":%d,"epoch":%d'
+        % (
+            answer.topic.name_bytes,
+            found.records,
+            found.next_from_seq,
+            head,
+            answer.earliest_seq,
+            b"true" if found.next_from_seq == head else b"false",
+            tombstone,
+            max(0, head - found.next_from_seq),
+            answer.topic.epoch,
+        )
+    )
+    send_text(request, 200, text, b',"records_scanned":%d' % found.scanned)
+
+
+def encode_tombstone(tombstone: Any) -> bytes:
+    fields = msgspec.structs.asdict(tombstone)
+    if fields["cause"] is None:
+        del fields["cause"]
+    return encode(fields)
+
+
+class LongPoll:
+    """A reader at the tail, waiting for something to read, for its time to run out, or for its client to go."""
+
+    __slots__ = ("_answer", "_broker", "_over", "_request", "_timer", "_topic", "_wanted")
+
+    def __init__(
+        self, broker: Broker, request: Request, wanted: ReadRequest, answer: Answer, wait_ms: int
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._wanted = wanted
+        self._answer = answer
+        self._topic = answer.topic
+        self._over = False
+        broker.watch(self._topic, self._look)
+        broker.polls.add(self)
+        self._timer: Timer = broker.runtime.call_later(wait_ms, self.finish)
+        request.on_disconnect(self._end)
+
+    def finish(self) -> None:
+        """Answer with what there is now."""
+        if not self._over:
+            self._end()
+            self._send()
+
+    def _look(self) -> None:
+        if self._over:
+            return
+        try:
+            self._answer = read(self._broker, self._wanted)
+        except TopicsError as error:
+            self._end()
+            send_error(self._request, error)
+            return
+        if not self._answer.nothing:
+            self.finish()
+        elif self._answer.topic is self._topic:
+            # Nothing for this reader, but looked at: the next look begins behind it.
+            self._wanted = msgspec.structs.replace(self._wanted, from_seq=self._answer.read.next_from_seq)
+
+    def _send(self) -> None:
+        send_diff(self._request, self._answer)
+
+    def _end(self) -> None:
+        self._over = True
+        self._timer.cancel()
+        self._broker.unwatch(self._topic, self._look)
+        self._broker.polls.discard(self)
+
+
+def _view(body: DiffBody) -> View:
+    node = body.node
+    if node is None or node == []:
+        return _VIEWS[body.include_tags, body.include_meta]
+    nodes = [node] if isinstance(node, str) else node
+    return View(
+        tags=body.include_tags, metas=body.include_meta, without_nodes=frozenset([node_text(each) for each in nodes])
+    )

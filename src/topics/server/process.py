@@ -1,0 +1,131 @@
+"""The process: open the data directory, recover, listen, serve, and stop in good order.
+
+The port is open while the log is replayed, so that probes can tell a starting server from a dead one. SIGTERM or
+SIGINT: stop accepting, answer what is open, take a last snapshot, exit 0.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+from topics.broker.broker import Broker
+from topics.broker.directory import DataDirectory, DirectoryInUse
+from topics.broker.loop_runtime import LoopRuntime
+from topics.model.errors import CorruptStorage
+from topics.server.application import TopicsApplication
+from topics.server.http import HttpLimits, Listener
+from topics.server.service import Service
+from topics.server.settings import Settings
+
+log = logging.getLogger("topics.server")
+
+
+async def serve(settings: Settings, on_listening: Callable[[str, int], None] = lambda host, port: None) -> int:
+    """Run a server until it is told to stop. Answers the exit status of the process."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    directory = DataDirectory(settings.data_dir)
+    try:
+        directory.open()
+    except (DirectoryInUse, OSError) as error:
+        log.error("cannot use the data directory %s: %s", settings.data_dir, error)
+        return 1
+    service = Service()
+    listener = Listener(TopicsApplication(service), HttpLimits(max_body_bytes=settings.limits.max_body_bytes))
+    try:
+        host, port = await listener.start(settings.host, settings.port)
+    except OSError as error:
+        log.error("cannot listen on %s:%s: %s", settings.host, settings.port, error)
+        directory.close()
+        return 1
+    runtime = LoopRuntime(loop)
+    try:
+        _tell_port(settings.port_file, host, port)
+        log.info("listening on http://%s:%s, data in %s", host, port, settings.data_dir)
+        on_listening(host, port)
+        broker = await _recover(service, directory, runtime, settings, stop)
+        if broker is None:
+            return 0 if service.recovery_error is None else 1
+        await stop.wait()
+        log.info("stopping")
+        service.stopping = True
+        for poll in list(broker.polls):
+            poll.finish()
+        await listener.stop(grace=settings.drain_ms / 1000)
+        stopped: asyncio.Future[bool] = loop.create_future()
+        broker.stop(stopped.set_result)
+        worked = await stopped
+        log.info("stopped" if worked else "stopped; the last snapshot could not be written, the log has everything")
+        return 0
+    finally:
+        await listener.stop(grace=0)
+        runtime.stop()
+        directory.close()
+        if settings.port_file is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(settings.port_file)
+
+
+async def _recover(
+    service: Service, directory: DataDirectory, runtime: LoopRuntime, settings: Settings, stop: asyncio.Event
+) -> Broker | None:
+    """The broker, or None when the data cannot be trusted or the server was told to stop meanwhile."""
+    started = perf_counter()
+
+    def progress(done: float) -> None:
+        service.recovery_progress = done
+
+    # Recovery makes nothing but long-lived objects; looking for garbage among them takes longer than making them.
+    gc.disable()
+    try:
+        recovered = await asyncio.to_thread(directory.recover, settings.storage, progress)
+    except (CorruptStorage, OSError) as error:
+        service.recovery_error = str(error)
+        log.error("the data directory cannot be recovered: %s", error)
+        return None
+    finally:
+        gc.enable()
+    for torn in recovered.torn:
+        log.warning("cut off %s bytes of a torn tail: %s at byte %s", torn.dropped_bytes, torn.path, torn.offset)
+    for bad in recovered.bad_snapshots:
+        log.warning("snapshot not usable, an older one was taken: %s", bad)
+    if stop.is_set():
+        return None
+    broker = Broker(directory.fs, runtime, recovered, settings.limits, settings.storage)
+    broker.start()
+    # A full collection over millions of objects would stop the loop for hundreds of milliseconds; what recovery made
+    # is set aside for good, and later full collections are made rare.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    service.broker = broker
+    took_ms = (perf_counter() - started) * 1000
+    log.info("ready: %s topics, %s frames replayed in %.0f ms", len(broker.state.topics), recovered.frames, took_ms)
+    return broker
+
+
+def _tell_port(path: str | None, host: str, port: int) -> None:
+    """Whoever waits for the file to appear finds it whole."""
+    if path is None:
+        return
+    aside = f"{path}.tmp"
+    with open(aside, "w", encoding="utf-8") as file:
+        file.write(f"{host}:{port}\n")
+    os.replace(aside, path)
+
+
+def run(settings: Settings) -> int:
+    """Serve on the fastest loop there is, until told to stop."""
+    import uvloop
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(settings))

@@ -1,0 +1,19 @@
+"""What the handlers share: the broker once it is there, and how far the process is in its life."""
+
+from time import perf_counter
+
+from topics.broker.broker import Broker
+
+
+class Service:
+    """One server. `broker` is None until recovery is done."""
+
+    def __init__(self) -> None:
+        self.broker: Broker | None = None
+        self.stopping = False
+        self.recovery_progress = 0.0
+        self.recovery_error: str | None = None
+        self._started = perf_counter()
+
+    def uptime_ms(self) -> float:
+        return (perf_counter() - self._started) * 1000
