@@ -25,7 +25,19 @@ Reply = Callable[["Append | TopicsError"], None]
 class Append(Commit):
     """A write under way, and its outcome once it is answered."""
 
-    __slots__ = ("broker", "count", "created", "deduped", "first_seq", "followers", "key", "page", "partition", "reply", "topic")  # fmt: skip
+    __slots__ = (
+        "broker",
+        "count",
+        "created",
+        "deduped",
+        "first_seq",
+        "followers",
+        "key",
+        "page",
+        "partition",
+        "reply",
+        "topic",
+    )
 
     page: Page | None
 
@@ -110,9 +122,7 @@ class Append(Commit):
         self.broker.keys_in_flight.pop((self.topic.id, self.key), None)
 
 
-def deduped(
-    broker: "Broker", topic: Topic, partition: Partition, first_seq: int, count: int, reply: Reply
-) -> Append:
+def deduped(broker: "Broker", topic: Topic, partition: Partition, first_seq: int, count: int, reply: Reply) -> Append:
     """The outcome of a write that was already done."""
     outcome = Append(broker, topic, partition, None, first_seq, count, None, reply)
     outcome.deduped = True

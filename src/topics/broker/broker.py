@@ -10,7 +10,7 @@ from typing import Protocol
 
 from topics.broker.append import Append, Reply, decide_append
 from topics.broker.checkpoint import Keeper, StorageSettings
-from topics.broker.committer import Committer, Note
+from topics.broker.committer import Committer, Lane, Note
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
 from topics.broker.delete import DeleteRecords, RecordsGone
 from topics.broker.recovery import Recovered
@@ -201,7 +201,11 @@ class Broker:
         topic = self.topic(name)
         partition = self.partition(topic, partition_number)
         self.evict(topic, partition)
-        fact = partition.decide_delete_match(match, before_seq) if match else partition.decide_delete_below(before_seq or 0)
+        fact = (
+            partition.decide_delete_match(match, before_seq)
+            if match
+            else partition.decide_delete_below(before_seq or 0)
+        )
         commit = DeleteRecords(self, topic, partition, fact, match, reply)
         if topic.config.durability == "ephemeral":
             commit.apply()
@@ -293,6 +297,34 @@ class Broker:
 
         self.keeper.checkpoint(clean=True, done=closed)
 
+    # Commits over several topics
+
+    def together(self, names: list[str], act: Callable[[Lane, Callable[[], None]], None]) -> None:
+        """Run `act` when a commit over all these topics can be decided, giving it the lane to submit to.
+
+        One frame goes to one shard. When the topics' own shard is that one, their order of commits is the shard's and
+        `act` runs at once. Otherwise the topics are first drained and kept busy until `act` calls its second argument,
+        which it must do when its commit is applied or failed. Nobody can overtake in between.
+        """
+        topics = [self.state.topics[name] for name in names if name in self.state.topics]
+        lanes = {self.committer.lane_of(topic.id).shard.number for topic in topics}
+        if not any([name in self._busy for name in names]):
+            if len(lanes) <= 1:
+                act(self.committer.lane_of(topics[0].id) if topics else self.committer.lanes[0], _nothing)
+                return
+            if not any([_unsettled(partition) for topic in topics for partition in topic.partitions]):
+                for name in names:
+                    self._busy[name] = []
+
+                def release() -> None:
+                    for name in names:
+                        self.release(name)
+
+                act(self.committer.lane_of(topics[0].id), release)
+                return
+        self.committer.sync_all()
+        self.runtime.call_later(1, lambda: self.together(names, act))
+
     # Names under change
 
     def release(self, name: str) -> None:
@@ -345,17 +377,24 @@ class Broker:
         self.committer.submit(lane, facts, commit, first.count if first is not None else 0)
 
     def _pending_bytes(self) -> int:
-        return sum([commit.page.size for lane in self.committer.lanes for commit in (*lane.commits, *lane.waiting) if isinstance(commit, Append) and commit.page is not None])  # fmt: skip
+        pending = [commit for lane in self.committer.lanes for commit in (*lane.commits, *lane.waiting)]
+        return sum([commit.page.size for commit in pending if isinstance(commit, Append) and commit.page is not None])
 
 
 def _shards(fs: FileSystem, recovered: Recovered, settings: StorageSettings) -> list[WalShard]:
     shards = []
     for number in range(settings.shards):
         last_lsn, next_file = recovered.shards.get(number, (0, 1))
-        shards.append(
-            WalShard(fs, number, last_lsn=last_lsn, next_file=next_file, file_bytes=settings.wal_file_bytes)
-        )
+        shards.append(WalShard(fs, number, last_lsn=last_lsn, next_file=next_file, file_bytes=settings.wal_file_bytes))
     return shards
+
+
+def _unsettled(partition: Partition) -> bool:
+    return bool(partition.pending_records or partition.waiting_sync)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _topic_id(fact: Fact) -> int:

@@ -284,7 +284,9 @@ class Committer:
 
 
 def _read_only() -> Unavailable:
-    return Unavailable("a sync of the log failed; this shard takes no more writes until the server is restarted", code="read_only")
+    return Unavailable(
+        "a sync of the log failed; this shard takes no more writes until the server is restarted", code="read_only"
+    )
 
 
 def _write_failed(error: OSError) -> Unavailable:

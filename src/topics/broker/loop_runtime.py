@@ -32,9 +32,7 @@ class LoopRuntime:
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         return self._loop.call_later(delay_ms / 1000, callback)
 
-    def run_aside(
-        self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    def run_aside(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         waiting = self._lanes.get(lane)
         if waiting is None:
             waiting = self._lanes[lane] = queue.SimpleQueue()
@@ -54,7 +52,7 @@ class LoopRuntime:
             error: BaseException | None = None
             try:
                 result = work()
-            except BaseException as raised:
+            except BaseException as raised:  # noqa: BLE001 - handed to the one who asked
                 error = raised
             # A loop that was closed meanwhile has nobody left to tell.
             with contextlib.suppress(RuntimeError):

@@ -129,7 +129,9 @@ def _replay(state: State, logs: list[ShardLog], cut: dict[int, int], progress: P
                 for fact in decode(frame):
                     apply(fact)
         except ValueError as error:
-            raise CorruptStorage("wal", frame.start, f"frame {frame.lsn} is whole but says nothing sensible: {error}") from error
+            raise CorruptStorage(
+                "wal", frame.start, f"frame {frame.lsn} is whole but says nothing sensible: {error}"
+            ) from error
         if not count & 0xFFFF:
             # Nobody knows the total before the end; what is known only ever rises towards it.
             progress(1 - 1 / (2 + count / 0x10000))

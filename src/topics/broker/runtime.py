@@ -23,9 +23,7 @@ class Runtime(Protocol):
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...
 
-    def run_aside(
-        self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    def run_aside(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Do `work` without holding up this turn, then call `done` with its result or its exception.
 
         Works of one lane are done one after the other, in order.

@@ -551,10 +551,7 @@ def _overlap(one: Segment, other: Segment) -> bool:
 def _all_of(page: Page, nodes: frozenset[bytes]) -> bool:
     """Whether every record of the page comes from one of these nodes; quick for a page of a single node."""
     assert page.nodes is not None
-    for node in nodes:
-        if page.nodes == SEPARATOR.join([node] * page.count):
-            return True
-    return False
+    return any([page.nodes == SEPARATOR.join([node] * page.count) for node in nodes])
 
 
 def _reason(reasons: int) -> str:

@@ -13,4 +13,4 @@ def effective_priority(config: TopicConfig, last_read_ts: int | None, now_ms: in
     if not config.auto_priority or last_read_ts is None:
         return 0
     age_ms = max(0, now_ms - last_read_ts)
-    return round(RECENT * 0.5 ** (age_ms / HALF_LIFE_MS))
+    return round(RECENT * float(0.5 ** (age_ms / HALF_LIFE_MS)))

@@ -53,7 +53,7 @@ class Segment(ABC):
     def tagged(self, match: TagMatch, bound: int) -> list[int]:
         """The seqs below `bound` of records, gone ones perhaps among them, whose tag matches; by index, in order."""
 
-    def forget(self, match: TagMatch) -> None:
+    def forget(self, match: TagMatch) -> None:  # noqa: B027 - a hint that a sealed segment need not take
         """After a delete by tag: gone records need no longer be listed under the tags that match. A hint only."""
 
     # What follows is the same for hot and sealed.

@@ -121,17 +121,21 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
             meta = _checked_meta(index, meta, limits)
         metas.append(meta)
         nodes.append(
-            default_node if record.node is None else _checked(f"records[{index}].node", record.node, limits.max_node_bytes)
+            default_node
+            if record.node is None
+            else _checked(f"records[{index}].node", record.node, limits.max_node_bytes)
         )
         tags.append(b"" if record.tag is None else _checked(f"records[{index}].tag", record.tag, limits.max_tag_bytes))
         _check_size(index, len(record.data) + len(meta), limits)
     data = SEPARATOR.join([record.data for record in records])
-    columns = [SEPARATOR.join(column) if any(column) else None for column in (metas, nodes, tags)]
+    all_metas, all_nodes, all_tags = _joined(metas), _joined(nodes), _joined(tags)
     return Batch(
         count,
         data,
-        *columns,
-        page_size(count, data, *columns),
+        all_metas,
+        all_nodes,
+        all_tags,
+        page_size(count, data, all_metas, all_nodes, all_tags),
         body.idempotency_key,
         body.create,
         body.config,
@@ -144,6 +148,10 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
 def node_text(node: str) -> bytes:
     """A node or tag as pages hold it."""
     return msgspec.json.encode(node)
+
+
+def _joined(texts: list[bytes]) -> bytes | None:
+    return SEPARATOR.join(texts) if any(texts) else None
 
 
 def _checked(what: str, text: str, most_bytes: int) -> bytes:

@@ -57,9 +57,7 @@ def send(request: Request, status: int, fields: dict[str, Any], headers: bytes =
 
 def send_text(request: Request, status: int, text: bytes, performance: bytes = b"") -> None:
     """The same for an object that is already rendered, without its closing brace."""
-    request.respond(
-        status, b'%b,"performance":{"server_total_ms":%.3f%b}}' % (text, elapsed_ms(request), performance)
-    )
+    request.respond(status, b'%b,"performance":{"server_total_ms":%.3f%b}}' % (text, elapsed_ms(request), performance))
 
 
 def send_error(request: Request, error: TopicsError) -> None:

@@ -30,7 +30,11 @@ def is_json(content_type: bytes) -> bool:
         return False
     for parameter in parameters.split(b";"):
         name, _, value = parameter.partition(b"=")
-        if name.strip().lower() == b"charset" and value.strip().strip(b'"').lower() not in (b"utf-8", b"utf8", b"us-ascii"):
+        if name.strip().lower() == b"charset" and value.strip().strip(b'"').lower() not in (
+            b"utf-8",
+            b"utf8",
+            b"us-ascii",
+        ):
             return False
     return True
 

@@ -30,9 +30,7 @@ class DiffBody(Struct):
 
 
 _decoder = msgspec.json.Decoder(DiffBody)
-_VIEWS = {
-    (tags, metas): View(tags=tags, metas=metas) for tags in (False, True) for metas in (False, True)
-}
+_VIEWS = {(tags, metas): View(tags=tags, metas=metas) for tags in (False, True) for metas in (False, True)}
 
 
 def diff_records(broker: Broker, request: Request, name: str) -> None:
@@ -91,9 +89,7 @@ class LongPoll:
 
     __slots__ = ("_answer", "_broker", "_over", "_request", "_timer", "_topic", "_wanted")
 
-    def __init__(
-        self, broker: Broker, request: Request, wanted: ReadRequest, answer: Answer, wait_ms: int
-    ) -> None:
+    def __init__(self, broker: Broker, request: Request, wanted: ReadRequest, answer: Answer, wait_ms: int) -> None:
         self._broker = broker
         self._request = request
         self._wanted = wanted

@@ -73,4 +73,3 @@ def _name(part: bytes, kind: str) -> str:
         return unquote_to_bytes(part).decode("ascii")
     except UnicodeDecodeError:
         raise InvalidRequest(f"invalid {kind} name") from None
-

@@ -68,7 +68,8 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         for name, field in _LIMITS.items()
     }
     storage = {
-        field: reader.number(name, getattr(StorageSettings(), field), low=low) for name, (field, low) in _STORAGE.items()
+        field: reader.number(name, getattr(StorageSettings(), field), low=low)
+        for name, (field, low) in _STORAGE.items()
     }
     defaults = Settings()
     settings = Settings(

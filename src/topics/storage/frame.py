@@ -59,7 +59,12 @@ def encode_append(lsn: int, synced: int, topic_id: int, partition: int, page: Pa
     if metas is None and nodes is None and tags is None and key is None:
         metas_length = nodes_length = tags_length = key_length = _NONE
     else:
-        metas_length, nodes_length, tags_length, key_length = _length(metas), _length(nodes), _length(tags), _length(key)
+        metas_length, nodes_length, tags_length, key_length = (
+            _length(metas),
+            _length(nodes),
+            _length(tags),
+            _length(key),
+        )
         tail = b"".join((data, metas or b"", nodes or b"", tags or b"", key or b""))
         length = _APPEND_BODY_BYTES + len(tail)
     rest = (

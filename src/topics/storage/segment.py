@@ -12,6 +12,7 @@ touched. A segment is synced whole before the log says that it exists; files the
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -206,7 +207,7 @@ class _Texts:
         offsets = self._offsets[start : stop + 1].tolist()
         first = offsets[0]
         text = bytes(self._data[first : offsets[-1]])
-        return [text[low - first : high - first] for low, high in zip(offsets, offsets[1:], strict=False)]
+        return [text[low - first : high - first] for low, high in pairwise(offsets)]
 
     def joined(self, start: int, stop: int) -> bytes | None:
         if self.empty:
@@ -361,7 +362,7 @@ def _checksum(batch: Any) -> int:
     for column in batch.columns:
         for buffer in column.buffers():
             digest.update(b"-" if buffer is None else memoryview(buffer))
-    return digest.intdigest()
+    return int(digest.intdigest())
 
 
 class _Footer(Struct):

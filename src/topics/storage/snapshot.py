@@ -86,7 +86,9 @@ def read_snapshot(fs: FileSystem, number: int) -> list[memoryview]:
 
 def snapshot_numbers(fs: FileSystem) -> list[int]:
     """Newest first."""
-    return sorted((int(name[:-5]) for name in fs.list(ROOT) if name.endswith(".snap") and name[:-5].isdigit()), reverse=True)
+    return sorted(
+        (int(name[:-5]) for name in fs.list(ROOT) if name.endswith(".snap") and name[:-5].isdigit()), reverse=True
+    )
 
 
 def remove_snapshots_below(fs: FileSystem, number: int) -> None:

@@ -50,7 +50,7 @@ class ManualRuntime:
         error: BaseException | None = None
         try:
             result = work()
-        except Exception as raised:
+        except Exception as raised:  # noqa: BLE001 - handed to the one who asked
             error = raised
         self._soon.append(lambda: done(result, error))
 

@@ -12,6 +12,10 @@ def leave_by_abort(client: Client) -> None:
     client.abort()
 
 
+def leave_by_reset(client: Client) -> None:
+    client.reset()
+
+
 def leave_by_close(client: Client) -> None:
     client.writer.close()
 
@@ -20,7 +24,7 @@ def leave_by_end(client: Client) -> None:
     client.end()
 
 
-WAYS = [leave_by_abort, leave_by_close, leave_by_end]
+WAYS = [leave_by_abort, leave_by_reset, leave_by_close, leave_by_end]
 
 
 @pytest.mark.parametrize("leave", WAYS)
@@ -59,7 +63,7 @@ async def test_asking_after_the_client_is_gone_is_answered_at_once(server: Serve
     client = await server.connect()
     await client.send(get("/later"))
     request = await server.app.next()
-    client.abort()
+    client.reset()
     await until(lambda: request.closed)
     gone: list[int] = []
     request.on_disconnect(lambda: gone.append(1))
@@ -77,11 +81,24 @@ async def test_client_gone_before_its_second_request_is_handled_costs_nothing(se
     client = await server.connect()
     await client.send(get("/later/1") + get("/later/2"))
     first = await server.app.next()
-    client.abort()
+    client.reset()
     await until(lambda: first.closed)
     first.respond(200, b"{}")
     await asyncio.sleep(0)
     assert not server.app.requests
+
+
+@serving()
+async def test_half_closed_client_counts_as_gone_for_whoever_asks_too_late(server: Server) -> None:
+    client = await server.connect()
+    await client.send(get("/later"))
+    client.end()
+    request = await server.app.next()
+    await until(lambda: server.connection().ended)
+    gone: list[int] = []
+    request.on_disconnect(lambda: gone.append(1))
+    assert gone == [1]
+    assert await client.is_closed()
 
 
 class Ender:

@@ -5,6 +5,7 @@ import functools
 import inspect
 import json
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -148,7 +149,13 @@ class Client:
         self.writer.write_eof()
 
     def abort(self) -> None:
-        """Be gone, as a killed process is."""
+        """Be gone, as a killed process is: the other side sees the end of what was sent."""
+        self.writer.transport.abort()
+
+    def reset(self) -> None:
+        """Be gone, and let the other side know that nothing will be read any more."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 

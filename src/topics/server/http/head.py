@@ -83,9 +83,7 @@ NO_HEAD.plain = False
 NO_HEAD.answer_line = b"Connection: close\r\n"
 
 
-def read_head(
-    method: bytes, target: bytes, version: str, keep_alive: bool, headers: dict[bytes, bytes]
-) -> RequestHead:
+def read_head(method: bytes, target: bytes, version: str, keep_alive: bool, headers: dict[bytes, bytes]) -> RequestHead:
     """The head, checked. The headers become its own. Raises Refused for every shape that is not plain HTTP/1.1 or HTTP/1.0."""
     if version != "1.1" and version != "1.0":
         raise Refused(VERSION_UNSUPPORTED)

@@ -66,7 +66,6 @@ class Connection(asyncio.Protocol):
         "_clock",
         "_closing",
         "_duplex",
-        "_ended",
         "_gathered",
         "_handle",
         "_heads",
@@ -92,6 +91,7 @@ class Connection(asyncio.Protocol):
         "closed",
         "current",
         "draining",
+        "ended",
         "idle",
         "last",
         "limits",
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
         self.draining = False
         self.last = False
         self._closing = False
-        self._ended = False
+        self.ended = False
         """The client sends no more."""
         self._reading = True
         self._writable = True
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Whether to stay open: yes, while somebody who only closed his sending side has an answer to come."""
-        self._ended = True
+        self.ended = True
         request = self.current
         if self._closing or self._linger_left >= 0 or self._channel is not None:
             return False
@@ -363,7 +363,7 @@ class Connection(asyncio.Protocol):
                     self._hand_over(head, body)
                 elif self._unparsed:
                     self._parse_some()
-                elif self._ended:
+                elif self.ended:
                     self._finish()
                 else:
                     if self._assembler is not None and self._assembler.wants_continue:
@@ -549,7 +549,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         waiting_bytes = len(self._unparsed) - self._position
         self.busy = bool(
-            self._waiting or waiting_bytes or self._assembler is not None or not self._writable or self._ended
+            self._waiting or waiting_bytes or self._assembler is not None or not self._writable or self.ended
         )
         self.idle = not self.busy and self.current is None
         if waiting_bytes > self.limits.hold_bytes:
@@ -584,7 +584,7 @@ class Connection(asyncio.Protocol):
         self._drop_input()
         self._linger_left = self.limits.linger_bytes
         self._since = self._clock()
-        if self._ended:
+        if self.ended:
             self.close()
             return
         self._transport.write_eof()

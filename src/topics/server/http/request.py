@@ -54,10 +54,13 @@ class Request:
         A client that only closed its sending side counts as gone for requests that set this, and gets its answer
         otherwise. A second call replaces the first.
         """
-        if self._connection.closed:
-            callback()
-        else:
+        connection = self._connection
+        if not connection.closed and not connection.ended:
             self._disconnected = callback
+            return
+        callback()
+        if not self.answered and not connection.closed:
+            connection.close()
 
     def respond(
         self,
