@@ -1,130 +1,170 @@
 """Appends: one write from decision to acknowledgement.
 
-decide (seqs, caps, dedupe; all or nothing) -> commit -> apply -> answer. Two writes with the same idempotency key in
-flight become one: the second waits for the first and gets its seqs.
+decide (seqs, caps, dedupe; all or nothing) -> commit -> apply -> answer. Writes to one partition that are decided in the
+same turn of the loop are committed as one: one frame, one page, one apply, and an answer for each. Each is still all or
+nothing, because the frame is. (16 writers of single records: 8.5 us a request in here one by one, 4.9 together.)
+
+Two writes with the same idempotency key in flight become one: the second waits for the first and gets its seqs.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from xxhash import xxh64_intdigest
+
 from topics.broker.committer import Commit
 from topics.engine.partition import Partition
+from topics.engine.segment import PAGE_RECORDS
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, Throttled, TopicFull, TopicsError
 from topics.model.facts import Appended, Fact, HeadMoved
-from topics.model.page import Page
+from topics.model.page import SEPARATOR, Page, joined_columns
+from topics.storage.frame import encode_append, encode_facts
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
 
-Outcome = "Append | TopicsError"
 Reply = Callable[["Append | TopicsError"], None]
 
 
-class Append(Commit):
-    """A write under way, and its outcome once it is answered."""
+class Append:
+    """One write of one request: what it was given, and its outcome once it is answered."""
 
-    __slots__ = (
-        "broker",
-        "count",
-        "created",
-        "deduped",
-        "first_seq",
-        "followers",
-        "key",
-        "page",
-        "partition",
-        "reply",
-        "topic",
-    )
-
-    page: Page | None
+    __slots__ = ("count", "created", "deduped", "first_seq", "followers", "group", "key", "partition", "reply", "topic")
 
     def __init__(
-        self,
-        broker: "Broker",
-        topic: Topic,
-        partition: Partition,
-        page: Page | None,
-        first_seq: int,
-        count: int,
-        key: str | None,
-        reply: Reply,
+        self, topic: Topic, partition: Partition, first_seq: int, count: int, key: str | None, reply: Reply
     ) -> None:
-        # Commit.__init__ is spelled out here: this object is made for every write.
-        self.lsn = 0
-        self.sync = False
-        self.wal_ms = 0.0
-        self.sync_ms = 0.0
-        self.broker = broker
         self.topic = topic
         self.partition = partition
-        self.page = page
         self.first_seq = first_seq
         self.count = count
         self.key = key
         self.reply = reply
         self.created = False
         self.deduped = False
+        self.group: AppendGroup | None = None
         self.followers: list[Reply] | None = None
 
     @property
     def last_seq(self) -> int:
         return self.first_seq + self.count - 1
 
-    def apply(self) -> None:
+
+class AppendGroup(Commit):
+    """Writes of one turn to one partition, with neighbouring seqs. A write with a key stands alone."""
+
+    __slots__ = ("broker", "first_seq", "members", "page", "size", "timing", "topic", "ts", "batches")  # noqa: RUF023
+
+    partition: Partition
+
+    def __init__(self, broker: "Broker", topic: Topic, partition: Partition, ts: int) -> None:
+        super().__init__(None, partition)
+        self.broker = broker
+        self.topic = topic
+        self.ts = ts
+        self.first_seq = partition.next_seq
+        self.size = 0
+        self.members: list[Append] = []
+        self.batches: list[Batch] = []
+        self.page: Page | None = None
+        # The part of each answer's `performance` that all members share.
+        self.timing = b""
+        self.sync = topic.config.durability == "fsync"
+
+    def add(self, batch: Batch, member: Append) -> None:
+        """The batch gets the next seqs of the partition."""
+        partition = self.partition
+        count, size = batch.count, batch.size
+        partition.next_seq += count
+        partition.pending_records += count
+        partition.pending_bytes += size
+        self.records += count
+        self.size += size
+        self.batches.append(batch)
+        self.members.append(member)
+        member.group = self
+
+    def close(self) -> Page:
+        """Nothing is added any more; the records as one page."""
         page = self.page
-        assert page is not None
+        if page is None:
+            batches = self.batches
+            if len(batches) == 1:
+                one = batches[0]
+                page = Page(self.first_seq, one.count, self.ts, one.data, one.metas, one.nodes, one.tags, one.size)
+            else:
+                page = Page(
+                    self.first_seq,
+                    self.records,
+                    self.ts,
+                    SEPARATOR.join([batch.data for batch in batches]),
+                    joined_columns([(batch.metas, batch.count) for batch in batches]),
+                    joined_columns([(batch.nodes, batch.count) for batch in batches]),
+                    joined_columns([(batch.tags, batch.count) for batch in batches]),
+                    self.size,
+                )
+            self.page = page
+            if self.partition.gathering is self:
+                self.partition.gathering = None
+        return page
+
+    def encode(self, synced_lsn: int) -> bytes:
+        if self.topic.config.durability == "ephemeral":
+            self.close()
+            return encode_facts(self.lsn, synced_lsn, [self.fact()])
+        key = self.members[0].key
+        encoded_key = None if key is None else key.encode()
+        return encode_append(self.lsn, synced_lsn, self.topic.id, self.partition.number, self.close(), encoded_key)
+
+    def fact(self) -> Fact:
+        if self.topic.config.durability == "ephemeral":
+            return HeadMoved(self.topic.id, self.partition.number, self.first_seq + self.records - 1)
+        return Appended(self.topic.id, self.partition.number, self.close(), self.members[0].key)
+
+    def apply(self) -> None:
+        page = self.close()
         partition = self.partition
         partition.pending_records -= page.count
         partition.pending_bytes -= page.size
-        if self.sync:
-            partition.waiting_sync -= 1
         topic = self.topic
         broker = self.broker
-        broker.state.append(topic, partition, page, self.key)
+        members = self.members
+        key = members[0].key
+        broker.state.append(topic, partition, page, key)
         config = topic.config
         if config.cap_records or config.cap_bytes or config.ttl_ms:
             broker.evict(topic, partition)
         broker.appended(topic, partition, page.size)
-        if self.key is not None:
-            self._finish_key()
-        self.reply(self)
-        if self.followers is not None:
-            for reply in self.followers:
-                reply(deduped(broker, topic, partition, self.first_seq, self.count, reply))
+        self.timing = b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (self.wal_ms, self.sync_ms)
+        for member in members:
+            member.reply(member)
+        if key is not None:
+            self._finish_key(key, lambda reply: deduped(topic, partition, self.first_seq, page.count, reply))
 
     def fail(self, error: TopicsError) -> None:
-        page = self.page
-        assert page is not None
+        page = self.close()
         partition = self.partition
         partition.pending_records -= page.count
         partition.pending_bytes -= page.size
-        if self.sync:
-            partition.waiting_sync -= 1
         # Nothing of it stands in the log, so its seqs are free again; later ones have failed before.
         partition.next_seq = min(partition.next_seq, page.first_seq)
-        if self.key is not None:
-            self._finish_key()
-        self.reply(error)
-        for reply in self.followers or ():
-            reply(error)
+        for member in self.members:
+            member.reply(error)
+        key = self.members[0].key
+        if key is not None:
+            self._finish_key(key, lambda _: error)
 
-    def fact(self) -> Fact:
-        assert self.page is not None
-        if self.topic.config.durability == "ephemeral":
-            return HeadMoved(self.topic.id, self.partition.number, self.last_seq)
-        return Appended(self.topic.id, self.partition.number, self.page, self.key)
-
-    def _finish_key(self) -> None:
-        assert self.key is not None
-        self.broker.keys_in_flight.pop((self.topic.id, self.key), None)
+    def _finish_key(self, key: str, outcome: Callable[[Reply], "Append | TopicsError"]) -> None:
+        self.broker.keys_in_flight.pop((self.topic.id, key), None)
+        for reply in self.members[0].followers or ():
+            reply(outcome(reply))
 
 
-def deduped(broker: "Broker", topic: Topic, partition: Partition, first_seq: int, count: int, reply: Reply) -> Append:
+def deduped(topic: Topic, partition: Partition, first_seq: int, count: int, reply: Reply) -> Append:
     """The outcome of a write that was already done."""
-    outcome = Append(broker, topic, partition, None, first_seq, count, None, reply)
+    outcome = Append(topic, partition, first_seq, count, None, reply)
     outcome.deduped = True
     return outcome
 
@@ -142,16 +182,16 @@ def choose_partition(topic: Topic, batch: Batch) -> Partition:
 
 def hashed_partition(key: str, partitions: int) -> int:
     """Spark computes the same as `pmod(xxhash64(key), partitions)`."""
-    from xxhash import xxh64_intdigest
-
     value = xxh64_intdigest(key.encode(), 42)
     return (value - (1 << 64) if value >> 63 else value) % partitions
 
 
-def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) -> Append | None:
-    """A write with its seqs, ready to be submitted; None when it was answered or follows another in flight.
+def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) -> AppendGroup | None:
+    """Give the batch its seqs, in the group of its partition or in a new one.
 
-    Raises a TopicsError when the write is refused; then nothing has changed.
+    Answers a new group, which the caller must submit; None when the write joined a group that is submitted already,
+    follows another write with the same key, or was answered. Raises a TopicsError when the write is refused; then
+    nothing has changed.
     """
     now_ms = broker.runtime.now_ms()
     partition = topic.partitions[0]
@@ -162,7 +202,7 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
     if key is not None:
         kept = topic.dedupe.find(key, now_ms, config.idempotency_window_ms)
         if kept is not None:
-            reply(deduped(broker, topic, topic.partitions[kept.partition], kept.first_seq, kept.count, reply))
+            reply(deduped(topic, topic.partitions[kept.partition], kept.first_seq, kept.count, reply))
             return None
         first = broker.keys_in_flight.get((topic.id, key))
         if first is not None:
@@ -171,24 +211,27 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
             first.followers.append(reply)
             return None
         _check_keys(broker, topic, now_ms)
-    count, size = batch.count, batch.size
+    count = batch.count
     if config.cap_records or config.cap_bytes:
-        check_room(broker, topic, partition, count, size)
-    most_bytes = broker.limits.max_total_bytes
-    if most_bytes:
-        broker.check_total_bytes(size)
+        check_room(broker, topic, partition, count, batch.size)
+    if broker.limits.max_total_bytes:
+        broker.check_total_bytes(batch.size)
+    member = Append(topic, partition, partition.next_seq, count, key, reply)
+    group = partition.gathering
+    if group is not None and key is None and group.records + count <= PAGE_RECORDS:
+        group.add(batch, member)
+        return None
     ts = partition.last_ts
     if now_ms > ts:
         partition.last_ts = ts = now_ms
-    first_seq = partition.next_seq
-    page = Page(first_seq, count, ts, batch.data, batch.metas, batch.nodes, batch.tags, size)
-    partition.next_seq = first_seq + count
-    partition.pending_records += count
-    partition.pending_bytes += size
-    append = Append(broker, topic, partition, page, first_seq, count, key, reply)
-    if key is not None:
-        broker.keys_in_flight[topic.id, key] = append
-    return append
+    group = AppendGroup(broker, topic, partition, ts)
+    group.add(batch, member)
+    if key is None:
+        partition.gathering = group
+    else:
+        partition.gathering = None
+        broker.keys_in_flight[topic.id, key] = member
+    return group
 
 
 def check_room(broker: "Broker", topic: Topic, partition: Partition, count: int, size: int) -> None:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from topics.broker.append import Append, Reply, decide_append
+from topics.broker.append import Append, AppendGroup, Reply, decide_append
 from topics.broker.checkpoint import Keeper, StorageSettings
 from topics.broker.committer import Committer, Lane, Note
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
@@ -73,7 +73,7 @@ class Broker:
                 for fact in facts:
                     self.state.apply(fact)
                 # One frame, so that a second end half-way through leaves all of it or nothing.
-                self.committer.submit(lane, facts, Note())
+                self.committer.submit(lane, Note(facts))
         for topic in self.state.by_id.values():
             for partition in topic.partitions:
                 self.evict(topic, partition)
@@ -117,7 +117,7 @@ class Broker:
             self.evict(topic, partition)
         commit = ConfigureTopic(self, topic, config, reply)
         self._busy[name] = []
-        self.committer.submit(lane, [commit.fact()], commit)
+        self.committer.submit(lane, commit)
 
     def delete_topic(self, name: str, *, if_empty: bool, reply: Callable[[TopicGone | TopicsError], None]) -> None:
         if self._parked(name, lambda: self.delete_topic(name, if_empty=if_empty, reply=reply), reply):
@@ -140,7 +140,7 @@ class Broker:
         self.committer.check_writable(lane)
         commit = DeleteTopic(self, topic, reply)
         self._busy[name] = []
-        self.committer.submit(lane, [commit.fact()], commit)
+        self.committer.submit(lane, commit)
 
     def names(self, prefix: str, after: str) -> Iterator[str]:
         """Topic names with the prefix, in order, behind `after`."""
@@ -165,27 +165,10 @@ class Broker:
                 raise topic_not_found(name)
             self._create(name, batch.config or ConfigChange(), batch, reply)
             return
-        append = decide_append(self, topic, batch, reply)
-        if append is None:
-            return
-        committer = self.committer
-        lanes = committer.lanes
-        lane = lanes[0] if len(lanes) == 1 else committer.lane_of(topic.id)
-        durability = topic.config.durability
-        partition = append.partition
-        if durability == "fsync" or partition.waiting_sync:
-            append.sync = True
-        if durability == "ephemeral":
-            committer.submit(lane, [append.fact()], append, append.count)
-        else:
-            key = append.key
-            page = append.page
-            assert page is not None
-            committer.submit_append(
-                lane, topic.id, partition.number, page, None if key is None else key.encode(), append
-            )
-        if append.sync:
-            partition.waiting_sync += 1
+        group = decide_append(self, topic, batch, reply)
+        if group is not None:
+            committer = self.committer
+            committer.submit(committer.lanes[0] if len(committer.lanes) == 1 else committer.lane_of(topic.id), group)
 
     def delete_records(
         self,
@@ -212,10 +195,9 @@ class Broker:
             return
         lane = self.committer.lane_of(topic.id)
         self.committer.check_writable(lane)
-        if topic.config.durability == "fsync" or partition.waiting_sync:
-            commit.sync = True
-            partition.waiting_sync += 1
-        self.committer.submit(lane, [fact], commit)
+        # A write decided after this delete comes behind it in the log.
+        partition.gathering = None
+        self.committer.submit(lane, commit)
 
     def partition(self, topic: Topic, number: int) -> Partition:
         if number >= len(topic.partitions):
@@ -364,21 +346,18 @@ class Broker:
         now_ms = self.runtime.now_ms()
         topic = self.state.new_topic(topic_id, name, config, partitions, now_ms)
         fact = TopicCreated(topic_id, name, config, partitions, now_ms)
-        facts: list[Fact] = [fact]
         first = None
         if batch is not None:
             first = decide_append(self, topic, batch, reply)
             assert first is not None
-            facts.append(first.fact())
         self.state.next_topic_id = topic_id + 1
         self.creating += 1
         self._busy[name] = []
-        commit = CreateTopic(self, fact, topic, first, None if first is not None else reply)
-        self.committer.submit(lane, facts, commit, first.count if first is not None else 0)
+        self.committer.submit(lane, CreateTopic(self, fact, topic, first, None if first is not None else reply))
 
     def _pending_bytes(self) -> int:
         pending = [commit for lane in self.committer.lanes for commit in (*lane.commits, *lane.waiting)]
-        return sum([commit.page.size for commit in pending if isinstance(commit, Append) and commit.page is not None])
+        return sum([commit.size for commit in pending if isinstance(commit, AppendGroup)])
 
 
 def _shards(fs: FileSystem, recovered: Recovered, settings: StorageSettings) -> list[WalShard]:

@@ -65,7 +65,7 @@ class SealCommit(Commit):
     __slots__ = ("_keeper", "_sealed")
 
     def __init__(self, keeper: "Keeper", sealed: Sealed) -> None:
-        super().__init__()
+        super().__init__([sealed])
         self._keeper = keeper
         self._sealed = sealed
 
@@ -163,7 +163,7 @@ class Keeper:
                 self._seal_over(key)
                 return
             sealed = Sealed(topic_id, partition, info)
-            self._committer.submit(self._committer.lane_of(topic_id), [sealed], SealCommit(self, sealed))
+            self._committer.submit(self._committer.lane_of(topic_id), SealCommit(self, sealed))
 
         self._runtime.run_aside("storage", work, done)
 

@@ -20,10 +20,10 @@ from collections import deque
 from collections.abc import Callable
 
 from topics.broker.runtime import Runtime, Timer
+from topics.engine.partition import Partition
 from topics.model.errors import TopicsError, Unavailable
 from topics.model.facts import Fact
-from topics.model.page import Page
-from topics.storage.frame import encode_append, encode_facts
+from topics.storage.frame import encode_facts
 from topics.storage.wal import WalShard
 
 SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000)
@@ -32,15 +32,24 @@ SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_
 class Commit:
     """Something decided. `apply` makes it true and tells who waits; `fail` takes it back and tells them why."""
 
-    __slots__ = ("lsn", "sync", "sync_ms", "wal_ms", "written_at")
+    __slots__ = ("facts", "lsn", "partition", "records", "sync", "sync_ms", "wal_ms", "written_at")
 
-    def __init__(self) -> None:
+    def __init__(self, facts: list[Fact] | None = None, partition: Partition | None = None, records: int = 0) -> None:
         self.lsn = 0
+        self.facts = facts or []
+        # The log whose order this commit must keep, if it is about one.
+        self.partition = partition
+        # How many seqs it hands out.
+        self.records = records
         # Whether the sync must come before `apply`.
         self.sync = False
         self.wal_ms = 0.0
         self.sync_ms = 0.0
         self.written_at = 0.0
+
+    def encode(self, synced_lsn: int) -> bytes:
+        """The frame, made when the turn ends and nothing can be added any more."""
+        return encode_facts(self.lsn, synced_lsn, self.facts)
 
     def apply(self) -> None:
         raise NotImplementedError
@@ -82,20 +91,16 @@ class SyncTimes:
 class Lane:
     """One shard of the log with what waits for it."""
 
-    __slots__ = (
-        "commits", "frames", "last_lsn", "records", "shard", "syncing", "unsynced_records", "waiting",
-    )  # fmt: skip
+    __slots__ = ("commits", "shard", "syncing", "unsynced_records", "waiting")
 
     def __init__(self, shard: WalShard) -> None:
         self.shard = shard
-        self.frames: list[bytes] = []
+        # Decided in this turn, in order.
         self.commits: list[Commit] = []
-        self.last_lsn = shard.last_lsn
         # Written and waiting for a sync, in order.
         self.waiting: deque[Commit] = deque()
         self.syncing = False
-        # Records in the frames queued now, and in those written since the last sync that succeeded.
-        self.records = 0
+        # Records written since the last sync that succeeded.
         self.unsynced_records = 0
 
 
@@ -138,39 +143,19 @@ class Committer:
         if lane.shard.failed:
             raise _read_only()
 
-    def submit_append(
-        self, lane: Lane, topic_id: int, partition: int, page: Page, key: bytes | None, commit: Commit
-    ) -> None:
-        lsn = self.next_lsn
+    def submit(self, lane: Lane, commit: Commit) -> None:
+        """The commit comes behind everything submitted to this lane before."""
+        commit.lsn = lsn = self.next_lsn
         self.next_lsn = lsn + 1
-        commit.lsn = lsn
-        lane.records += page.count
-        if lane.unsynced_records + lane.records > self.margin:
-            commit.sync = True
-        lane.frames.append(encode_append(lsn, lane.shard.synced_lsn, topic_id, partition, page, key))
         lane.commits.append(commit)
-        lane.last_lsn = lsn
         if not self._scheduled:
             self._scheduled = True
             self._runtime.call_soon(self.flush)
 
-    def submit(self, lane: Lane, facts: list[Fact], commit: Commit, records: int = 0) -> None:
-        """`records` is how many seqs these facts hand out."""
-        lsn = self.next_lsn
-        self.next_lsn = lsn + 1
-        commit.lsn = lsn
-        lane.records += records
-        lane.frames.append(encode_facts(lsn, lane.shard.synced_lsn, facts))
-        lane.commits.append(commit)
-        lane.last_lsn = lsn
-        if not self._scheduled:
-            self._scheduled = True
-            self._runtime.call_soon(self.flush)
-
-    def note(self, lane: Lane, fact: Fact, records: int = 0) -> int:
+    def note(self, lane: Lane, fact: Fact) -> int:
         """Remember a fact that is true already. Answers its lsn; lost without harm if it never gets to the disk."""
-        commit = Note()
-        self.submit(lane, [fact], commit, records)
+        commit = Note([fact])
+        self.submit(lane, commit)
         return commit.lsn
 
     def flush(self) -> None:
@@ -192,8 +177,8 @@ class Committer:
         return not any([lane.commits or lane.waiting or lane.syncing for lane in self.lanes])
 
     def _write(self, lane: Lane) -> None:
-        frames, commits, records = lane.frames, lane.commits, lane.records
-        lane.frames, lane.commits, lane.records = [], [], 0
+        commits = lane.commits
+        lane.commits = []
         shard = lane.shard
         perf = self._runtime.perf
         depth = len(commits)
@@ -201,10 +186,12 @@ class Committer:
             self.queue_depth_peak = depth
         started = perf()
         before = shard.bytes_written
+        synced_lsn = shard.synced_lsn
+        frames = [commit.encode(synced_lsn) for commit in commits]
         try:
             if shard.failed:
                 raise OSError(errno.EROFS, "an earlier sync failed")
-            shard.write(frames, lane.last_lsn)
+            shard.write(frames, commits[-1].lsn)
         except OSError as error:
             self.write_failures_total += 1
             refusal = _read_only() if shard.failed else _write_failed(error)
@@ -217,11 +204,16 @@ class Committer:
         wal_ms = (written_at - started) * 1000
         self.frames_total += depth
         self.batches_total += 1
-        lane.unsynced_records += records
+        lane.unsynced_records += sum([commit.records for commit in commits])
+        all_wait = lane.unsynced_records > self.margin
         for commit in commits:
             commit.wal_ms = wal_ms
-            if commit.sync:
+            partition = commit.partition
+            # Nothing overtakes what waits on the same log, whatever its class is now.
+            if commit.sync or all_wait or (partition is not None and partition.waiting_sync):
                 commit.written_at = written_at
+                if partition is not None:
+                    partition.waiting_sync += 1
                 lane.waiting.append(commit)
             else:
                 commit.apply()
@@ -270,6 +262,8 @@ class Committer:
         while waiting and waiting[0].lsn <= covered:
             commit = waiting.popleft()
             commit.sync_ms = (now - commit.written_at) * 1000
+            if commit.partition is not None:
+                commit.partition.waiting_sync -= 1
             commit.apply()
         self.on_synced()
         if waiting and not lane.syncing:
@@ -280,6 +274,8 @@ class Committer:
         lane.waiting.clear()
         error = _read_only()
         for commit in reversed(waiting):
+            if commit.partition is not None:
+                commit.partition.waiting_sync -= 1
             commit.fail(error)
 
 

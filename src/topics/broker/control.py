@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from topics.broker.append import Append
+from topics.broker.append import AppendGroup
 from topics.broker.committer import Commit
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
@@ -38,20 +38,22 @@ class TopicGone(Struct):
 class CreateTopic(Commit):
     """A topic comes into being, perhaps together with its first write."""
 
-    __slots__ = ("_broker", "_fact", "_first", "_reply", "_topic")
+    __slots__ = ("_broker", "_first", "_reply", "_topic")
 
     def __init__(
         self,
         broker: "Broker",
         fact: TopicCreated,
         topic: Topic,
-        first: Append | None,
+        first: AppendGroup | None,
         reply: Callable[[Configured | TopicsError], None] | None,
     ) -> None:
-        super().__init__()
+        super().__init__([fact])
+        if first is not None:
+            self.facts.append(first.fact())
+            self.records = first.records
         self.sync = True
         self._broker = broker
-        self._fact = fact
         self._topic = topic
         self._first = first
         self._reply = reply
@@ -60,7 +62,7 @@ class CreateTopic(Commit):
         # The topic object exists already because its first write was decided on it; adding it is what makes it true.
         self._broker.state.add(self._topic)
         if self._first is not None:
-            self._first.created = True
+            self._first.members[0].created = True
             self._first.wal_ms = self.wal_ms
             self._first.sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
             self._first.apply()
@@ -81,7 +83,7 @@ class CreateTopic(Commit):
 class ConfigureTopic(Commit):
     """A topic's configuration changes."""
 
-    __slots__ = ("_broker", "_config", "_reply", "_topic")
+    __slots__ = ("_broker", "_reply", "_topic")
 
     def __init__(
         self,
@@ -90,18 +92,14 @@ class ConfigureTopic(Commit):
         config: TopicConfig,
         reply: Callable[[Configured | TopicsError], None],
     ) -> None:
-        super().__init__()
+        super().__init__([TopicConfigured(topic.id, config)])
         self.sync = True
         self._broker = broker
         self._topic = topic
-        self._config = config
         self._reply = reply
 
-    def fact(self) -> TopicConfigured:
-        return TopicConfigured(self._topic.id, self._config)
-
     def apply(self) -> None:
-        self._broker.state.apply(self.fact())
+        self._broker.state.apply(self.facts[0])
         for partition in self._topic.partitions:
             self._broker.evict(self._topic, partition)
         self._reply(Configured(self._topic, False))
@@ -118,18 +116,15 @@ class DeleteTopic(Commit):
     __slots__ = ("_broker", "_reply", "_topic")
 
     def __init__(self, broker: "Broker", topic: Topic, reply: Callable[[TopicGone | TopicsError], None]) -> None:
-        super().__init__()
+        super().__init__([TopicDeleted(topic.id)])
         self.sync = True
         self._broker = broker
         self._topic = topic
         self._reply = reply
 
-    def fact(self) -> TopicDeleted:
-        return TopicDeleted(self._topic.id)
-
     def apply(self) -> None:
         broker, topic = self._broker, self._topic
-        broker.state.apply(self.fact())
+        broker.state.apply(self.facts[0])
         for partition in topic.partitions:
             broker.keeper.collect_dropped(topic.id, partition, self.lsn)
         broker.wake(topic)

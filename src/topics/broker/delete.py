@@ -28,7 +28,9 @@ class RecordsGone(Struct):
 class DeleteRecords(Commit):
     """Records decided to be deleted; gone when the log has it."""
 
-    __slots__ = ("_broker", "_match", "_partition", "_reply", "_topic", "fact")
+    __slots__ = ("_broker", "_match", "_reply", "_topic")
+
+    partition: Partition
 
     def __init__(
         self,
@@ -39,25 +41,20 @@ class DeleteRecords(Commit):
         match: TagMatch | None,
         reply: Callable[[RecordsGone | TopicsError], None],
     ) -> None:
-        super().__init__()
+        super().__init__([fact], partition)
+        self.sync = topic.config.durability == "fsync"
         self._broker = broker
         self._topic = topic
-        self._partition = partition
-        self.fact = fact
         self._match = match
         self._reply = reply
 
     def apply(self) -> None:
-        if self.sync:
-            self._partition.waiting_sync -= 1
-        deleted = self._broker.state.apply(self.fact) or 0
+        deleted = self._broker.state.apply(self.facts[0]) or 0
         if self._match is not None:
-            for segment in self._partition.segments:
+            for segment in self.partition.segments:
                 segment.forget(self._match)
-        self._broker.keeper.collect_dropped(self._topic.id, self._partition, self.lsn)
-        self._reply(RecordsGone(self._topic, self._partition, deleted, self.sync_ms))
+        self._broker.keeper.collect_dropped(self._topic.id, self.partition, self.lsn)
+        self._reply(RecordsGone(self._topic, self.partition, deleted, self.sync_ms))
 
     def fail(self, error: TopicsError) -> None:
-        if self.sync:
-            self._partition.waiting_sync -= 1
         self._reply(error)

@@ -64,7 +64,7 @@ class State:
     def append(self, topic: Topic, partition: Partition, page: Page, key: str | None) -> None:
         """What `apply` does for an Appended, without making one: the hot path."""
         partition.apply_append(page)
-        topic.last_write_ts = page.last_ts
+        topic.last_write_ts = partition.last_ts
         if key is not None:
             topic.dedupe.keep(key, KeptWrite(partition.number, page.first_seq, page.count, page.last_ts))
 

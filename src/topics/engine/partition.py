@@ -15,6 +15,7 @@ waits or writes: the broker commits facts and calls `apply_*` when they are true
 
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import Any
 
 from msgspec import Struct
 
@@ -81,6 +82,8 @@ class Partition:
         self.next_seq = 1
         self.pending_records = 0
         self.pending_bytes = 0
+        # The writes of this turn that are still being gathered, if any.
+        self.gathering: Any = None
         # Commits about this partition that wait for a sync; a later one must not overtake them.
         self.waiting_sync = 0
         # Segments nobody can read any more, for the broker to remove.
@@ -104,10 +107,10 @@ class Partition:
         if not isinstance(hot, HotSegment) or not hot.open or hot.last_seq + 1 != first_seq:
             hot = self._new_hot(first_seq)
         hot.append(page)
-        self.head_seq = head = first_seq + page.count - 1
+        self.head_seq = head = hot.last_seq
         if head >= self.next_seq:
             self.next_seq = head + 1
-        self.last_ts = page.last_ts
+        self.last_ts = hot.last_ts
         if not self.count:
             self._earliest = self._oldest_ts = None
         self.count += page.count

@@ -209,16 +209,17 @@ class HotSegment(Segment):
         """The page's records are the newest of this segment."""
         if not self.last_ts:
             self.first_ts = page.first_ts
-        self.last_seq = page.first_seq + page.count - 1
-        self.last_ts = page.last_ts
-        self.live += page.count
-        self.live_bytes += page.size
-        self.held_bytes += page.size
+        count, size, times = page.count, page.size, page.times
+        self.last_seq = page.first_seq + count - 1
+        self.last_ts = times if isinstance(times, int) else page.last_ts
+        self.live += count
+        self.live_bytes += size
+        self.held_bytes += size
         if self._flags is not None:
-            self._flags.extend(bytes(page.count))
+            self._flags.extend(bytes(count))
         if page.tags is not None:
             self.tags.add(page)
-        if page.count > PAGE_RECORDS * 2:
+        if count > PAGE_RECORDS * 2:
             for each in split(page, PAGE_RECORDS):
                 self._put(each)
         else:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from topics.model.config import ConfigChange
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.limits import Limits
-from topics.model.page import SEPARATOR, page_size
+from topics.model.page import RECORD_OVERHEAD, SEPARATOR, page_size
 
 
 class Batch(Struct, gc=False):
@@ -68,17 +68,17 @@ _meta_keys = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def check_text(body: bytes) -> None:
-    """JSON is UTF-8 without a NUL byte; the decoders do not look inside the parts they skip."""
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(f"the body is not valid UTF-8 at byte {error.start}") from None
+    """JSON is UTF-8; the decoders do not look inside the parts they skip."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the body is not valid UTF-8 at byte {error.start}") from None
 
 
 def decode_batch(body: bytes, limits: Limits) -> Batch:
     """The batch of an append body. Raises InvalidRequest, BatchTooLarge or RecordTooLarge; nothing is half done."""
-    check_text(body)
+    if not body.isascii():
+        check_text(body)
     try:
         plain = _decode_plain(body)
     except msgspec.ValidationError:
@@ -94,14 +94,16 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
         raise InvalidRequest(str(error)) from None
     records = plain.records
     count = len(records)
-    _check_count(count, limits)
-    if plain.idempotency_key is not None:
-        _check_key(plain.idempotency_key, limits)
+    if not 0 < count <= limits.max_batch_records:
+        _check_count(count, limits)
+    key = plain.idempotency_key
+    if key is not None:
+        _check_key(key, limits)
     if len(body) > limits.max_record_bytes:
         for index, record in enumerate(records):
             _check_size(index, len(record.data), limits)
     data = bytes(records[0].data) if count == 1 else SEPARATOR.join([record.data for record in records])
-    return Batch(count, data, None, None, None, page_size(count, data, None, None, None), plain.idempotency_key)
+    return Batch(count, data, None, None, None, len(data) + 1 + count * (RECORD_OVERHEAD - 1), key)
 
 
 def batch_of(body: AppendBody, limits: Limits) -> Batch:

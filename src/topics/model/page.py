@@ -105,9 +105,9 @@ def fold(pages: list[Page]) -> Page:
         count,
         b"".join([_times_bytes(page) for page in pages]),
         SEPARATOR.join([page.data for page in pages]),
-        _folded([(page.metas, page.count) for page in pages]),
-        _folded([(page.nodes, page.count) for page in pages]),
-        _folded([(page.tags, page.count) for page in pages]),
+        joined_columns([(page.metas, page.count) for page in pages]),
+        joined_columns([(page.nodes, page.count) for page in pages]),
+        joined_columns([(page.tags, page.count) for page in pages]),
         sum([page.size for page in pages]),
     )
 
@@ -138,7 +138,8 @@ def _times_bytes(page: Page) -> bytes:
     return times.to_bytes(8, "little", signed=True) * page.count if isinstance(times, int) else times
 
 
-def _folded(columns: list[tuple[bytes | None, int]]) -> bytes | None:
+def joined_columns(columns: list[tuple[bytes | None, int]]) -> bytes | None:
+    """Columns of neighbouring runs of records (text and number of records each) as one."""
     if all([text is None for text, _ in columns]):
         return None
     return SEPARATOR.join([SEPARATOR * (count - 1) if text is None else text for text, count in columns])

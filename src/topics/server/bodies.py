@@ -41,7 +41,8 @@ def is_json(content_type: bytes) -> bool:
 
 def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     """The body as the decoder's type. Raises InvalidRequest, saying where and why."""
-    check_text(body)
+    if not body.isascii():
+        check_text(body)
     try:
         return decoder.decode(body)
     except RecursionError:

@@ -1,6 +1,5 @@
 """POST /v0/topics/:topic — append. The hottest handler: what it does not need it does not do."""
 
-from collections.abc import Callable
 from time import perf_counter
 
 from topics.broker.append import Append
@@ -21,44 +20,53 @@ def append_records(broker: Broker, request: Request, name: str) -> None:
         if header is not None:
             batch.key = _header_key(header, limits.max_key_chars)
     return_seqs = not request.query or Query(request.query).flag("return_seqs", True)
-    broker.append(name, batch, _reply_to(request, return_seqs))
 
-
-def _reply_to(request: Request, return_seqs: bool) -> Callable[[Append | TopicsError], None]:
     def reply(outcome: Append | TopicsError) -> None:
         if isinstance(outcome, Append):
             request.respond(201 if outcome.created else 200, render_append(outcome, return_seqs, request.received_at))
         else:
             send_error(request, outcome)
 
-    return reply
+    broker.append(name, batch, reply)
 
 
 def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     first = outcome.first_seq
     count = outcome.count
     last = first + count - 1
-    seqs = b""
-    if return_seqs:
-        # repr of a list is the quickest way to many numbers: 100 take 9 us, joining them one by one 20.
-        seqs = b'"seqs":[%d],' % first if count == 1 else b'"seqs":%b,' % repr(list(range(first, last + 1))).encode()
+    head = outcome.partition.head_seq
+    # Whole microseconds and one text for the group: formatting a float takes 0.2 us, and there are three.
+    whole, rest = divmod(int((perf_counter() - started) * 1_000_000), 1000)
+    group = outcome.group
+    timing = _NO_TIMING if group is None else group.timing
+    if count == 1 and return_seqs and group is not None and not outcome.created:
+        return (
+            b'{"topic":"%b","first_seq":%d,"last_seq":%d,"seqs":[%d],"head_seq":%d,"count":1,"created":false,'
+            b'"deduped":false,"performance":{"server_total_ms":%d.%03d,%b}}'
+            % (outcome.topic.name_bytes, first, first, first, head, whole, rest, timing)
+        )
+    # repr of a list is the quickest way to many numbers: 100 take 9 us, joining them one by one 20.
+    seqs = b'"seqs":%b,' % repr(list(range(first, last + 1))).encode() if return_seqs else b""
     return (
         b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
-        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+        b'"performance":{"server_total_ms":%d.%03d,%b}}'
         % (
             outcome.topic.name_bytes,
             first,
             last,
             seqs,
-            outcome.partition.head_seq,
+            head,
             count,
             b"true" if outcome.created else b"false",
             b"true" if outcome.deduped else b"false",
-            (perf_counter() - started) * 1000,
-            outcome.wal_ms,
-            outcome.sync_ms,
+            whole,
+            rest,
+            timing,
         )
     )
+
+
+_NO_TIMING = b'"wal_append_ms":0.0,"fsync_ms":0.0'
 
 
 def _header_key(header: bytes, most_chars: int) -> str:

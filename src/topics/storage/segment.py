@@ -228,7 +228,7 @@ class _TagColumns:
             raise CorruptStorage(path, 0, str(error)) from error
         if not whole:
             raise CorruptStorage(path, 0, "tag index is damaged")
-        self._rows = batch.num_rows
+        self._rows = int(batch.num_rows)
         self._names = _Texts(batch.column(0))
         lists = batch.column(1)
         self._ends = memoryview(lists.buffers()[1]).cast("b").cast("i")
@@ -284,35 +284,43 @@ def _batches(pages: Sequence[Page]) -> list[list[Page]]:
 def _batch(pa: Any, pages: list[Page]) -> Any:
     first_seq = pages[0].first_seq
     count = sum([page.count for page in pages])
-    seqs = pa.array(range(first_seq, first_seq + count), pa.int64())
+    seqs = _numbers(pa, pa.int64(), array("q", range(first_seq, first_seq + count)))
     moments = array("q")
     for page in pages:
         moments += page_times(page)
-    times = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), count, [None, pa.py_buffer(moments.tobytes())])
+    times = _numbers(pa, pa.timestamp("ms", "UTC"), moments)
     return pa.RecordBatch.from_arrays(
         [
             seqs,
             times,
             _strings(pa, [(page.nodes, page.count) for page in pages]),
             _strings(pa, [(page.tags, page.count) for page in pages]),
-            _texts(pa, [(page.data, page.count) for page in pages]),
+            _split(pa, [page.data for page in pages]),
             _texts(pa, [(page.metas, page.count) for page in pages]),
         ],
         schema=_schema(pa),
     )
 
 
+def _numbers(pa: Any, kind: Any, values: "array[int]") -> Any:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _split(pa: Any, texts: list[bytes]) -> Any:
+    """JSON texts as they are; taken apart in C++, where other threads can go on meanwhile."""
+    import pyarrow.compute as pc
+
+    return pc.split_pattern(pa.array(texts, pa.binary()), pattern=SEPARATOR).flatten().cast(pa.string())
+
+
 def _texts(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:
-    """JSON texts as they are; split in C++ without holding up other threads."""
+    """The same for a column in which a record may have nothing."""
     import pyarrow.compute as pc
 
     if all([text is None for text, _ in columns]):
         return pa.nulls(sum([count for _, count in columns]), pa.string())
-    joined = pa.array([SEPARATOR * (count - 1) if text is None else text for text, count in columns], pa.binary())
-    values = pc.split_pattern(joined, pattern=SEPARATOR).flatten().cast(pa.string())
-    if any([text is None or not text or SEPARATOR * 2 in text for text, _ in columns]):
-        values = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, pa.string()), values)
-    return values
+    values = _split(pa, [SEPARATOR * (count - 1) if text is None else text for text, count in columns])
+    return pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, pa.string()), values)
 
 
 def _strings(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:
