@@ -146,7 +146,8 @@ class Broker:
         """Topic names with the prefix, in order, behind `after`."""
         names = self.state.names
         index = bisect_left(names, max(prefix, after))
-        for name in names[index:]:
+        for position in range(index, len(names)):
+            name = names[position]
             if not name.startswith(prefix):
                 return
             if name > after or not after:

@@ -18,4 +18,8 @@ def run(argv: list[str]) -> int:
         for problem in error.problems:
             print(f"topics serve: {problem}", file=sys.stderr)
         return 2
+    # The keys are digests from here on. What the process was started with stays visible to whoever may read its
+    # environment from outside.
+    for name in ("TOPICS_API_KEYS", "TOPICS_JWT_SECRET"):
+        os.environ.pop(name, None)
     return serve(settings)

@@ -10,6 +10,8 @@ decided in one table in the server; nothing here knows HTTP.
     ├── NotFound                 topic_not_found, router_not_found, not_found
     ├── Conflict                 topic_exists_incompatible, topic_not_empty, not_a_queue, router_cycle ...
     ├── TopicFull                a `discard: reject` topic has no room now
+    ├── Unauthorized             no key, or none that is known
+    ├── Forbidden                the key may not do this, or not to this name
     ├── Throttled                a limit or the load says: later
     ├── Unavailable              not_ready, shutting_down, read_only, storage_full
     └── CorruptStorage           bytes on disk are not what was written there
@@ -65,6 +67,18 @@ class TopicFull(TopicsError):
     """The topic refuses new records rather than dropping old ones. Consume or delete, then retry."""
 
     code = "topic_full"
+
+
+class Unauthorized(TopicsError):
+    """No credential was presented, or one that is not known. Send `Authorization: Bearer <key>`."""
+
+    code = "unauthorized"
+
+
+class Forbidden(TopicsError):
+    """The caller is known but may not do this, or not to this name. Another key may."""
+
+    code = "forbidden"
 
 
 class Throttled(TopicsError):

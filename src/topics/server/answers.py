@@ -61,6 +61,12 @@ def send_text(request: Request, status: int, text: bytes, performance: bytes = b
 
 
 def send_error(request: Request, error: TopicsError) -> None:
+    status, body, headers = render_error(error, elapsed_ms(request))
+    request.respond(status, body, headers)
+
+
+def render_error(error: TopicsError, took_ms: float | None = None) -> tuple[int, bytes, bytes]:
+    """The status, the body and the header lines of an error."""
     body: dict[str, Any] = {"code": error.code, "message": error.message}
     detail = dict(error.detail) if error.detail else {}
     status = STATUS_OF[error.code]
@@ -73,7 +79,11 @@ def send_error(request: Request, error: TopicsError) -> None:
         headers = b"Retry-After: 1\r\n"
     elif status == 401:
         headers = b"WWW-Authenticate: Bearer\r\n"
+    elif status == 405:
+        headers = b"Allow: %b\r\n" % detail["allowed"].encode()
     if detail:
         body["detail"] = detail
-    fields = {"error": body, "performance": {"server_total_ms": round(elapsed_ms(request), 3)}}
-    request.respond(status, encode(fields), headers)
+    fields: dict[str, Any] = {"error": body}
+    if took_ms is not None:
+        fields["performance"] = {"server_total_ms": round(took_ms, 3)}
+    return status, encode(fields), headers

@@ -1,6 +1,6 @@
 """The application: every request of the API comes in here and goes to its handler.
 
-Handlers of the data plane need the broker; while it is being recovered, or when the server stops, they are answered
+Who may ask is decided before a handler is called, from the head of the request alone: see `admission`. Handlers of the data plane need the broker; while it is being recovered, or when the server stops, they are answered
 503 here. Errors leave as TopicsError and become the one error body.
 """
 
@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 from topics.broker.broker import Broker
 from topics.model.errors import TopicsError
-from topics.server.answers import encode, send_error
+from topics.server.access import ADMIN, DELETE, PROBE, READ, WRITE
+from topics.server.admission import Admission, Gate
+from topics.server.answers import encode, render_error, send_error
 from topics.server.deletion import delete_records
 from topics.server.diff import diff_records
-from topics.server.http import Request
+from topics.server.http import Refusal, Request, RequestHead
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
 from topics.server.records import append_records
 from topics.server.routing import Handler, Routes
@@ -30,14 +32,26 @@ class TopicsApplication:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.routes = Routes()
+        self._gate = Gate(self.routes, service.authority, probe_auth=service.settings.probe_auth)
         self._add_routes()
 
     def handle(self, request: Request) -> None:
         try:
-            handler, name = self.routes.find(request.method, request.path)
-            handler(request, name)
+            admission: Admission | None = request.head.memo  # type: ignore[assignment]
+            if admission is None or admission.once:
+                admission = self._gate.admit(request.head)
+            admission.handler(request, admission.name)
         except TopicsError as error:
             send_error(request, error)
+
+    def admit(self, head: RequestHead) -> Refusal | None:
+        """Before a large body is read: what would be refused anyway need not be sent."""
+        try:
+            self._gate.admit(head)
+        except TopicsError as error:
+            status, body, headers = render_error(error)
+            return Refusal(status, body, headers)
+        return None
 
     def error_body(self, request: Request, error: Exception) -> bytes:
         log.error("unexpected error in %s %s", request.method.decode(), request.path.decode("latin-1"), exc_info=error)
@@ -45,20 +59,17 @@ class TopicsApplication:
 
     def _add_routes(self) -> None:
         add = self.routes.add
-        add("/v0/topics", get=self._with_broker(list_topics))
-        add(
-            "/v0/topics/*",
-            post=self._with_broker(append_records),
-            get=self._with_broker(get_topic),
-            put=self._with_broker(put_topic),
-            delete=self._with_broker(delete_topic),
-        )
-        add("/v0/topics/*/diff", post=self._with_broker(diff_records))
-        add("/v0/topics/*/delete", post=self._with_broker(delete_records))
+        add("/v0/topics", scope=READ, get=self._with_broker(list_topics))
+        add("/v0/topics/*", scope=READ, get=self._with_broker(get_topic))
+        add("/v0/topics/*", scope=WRITE, post=self._with_broker(append_records))
+        add("/v0/topics/*", scope=ADMIN, put=self._with_broker(put_topic))
+        add("/v0/topics/*", scope=DELETE, delete=self._with_broker(delete_topic))
+        add("/v0/topics/*/diff", scope=READ, post=self._with_broker(diff_records))
+        add("/v0/topics/*/delete", scope=DELETE, post=self._with_broker(delete_records))
         for path in ("/v0/health", "/healthz"):
-            add(path, get=lambda request, name: get_health(self.service, request, name))
+            add(path, scope=PROBE, get=lambda request, name: get_health(self.service, request, name))
         for path in ("/v0/ready", "/readyz"):
-            add(path, get=lambda request, name: get_ready(self.service, request, name))
+            add(path, scope=PROBE, get=lambda request, name: get_ready(self.service, request, name))
 
     def _with_broker(self, handler: BrokerHandler) -> Handler:
         service = self.service

@@ -19,9 +19,10 @@ from topics.broker.directory import DataDirectory, DirectoryInUse
 from topics.broker.loop_runtime import LoopRuntime
 from topics.model.errors import CorruptStorage
 from topics.server.application import TopicsApplication
+from topics.server.authority import Authority
 from topics.server.http import HttpLimits, Listener
 from topics.server.service import Service
-from topics.server.settings import Settings
+from topics.server.settings import Settings, is_loopback
 
 log = logging.getLogger("topics.server")
 
@@ -38,8 +39,10 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None] = l
     except (DirectoryInUse, OSError) as error:
         log.error("cannot use the data directory %s: %s", settings.data_dir, error)
         return 1
-    service = Service()
-    listener = Listener(TopicsApplication(service), HttpLimits(max_body_bytes=settings.limits.max_body_bytes))
+    service = Service(settings, Authority(settings.keys))
+    _tell_who_may_call(settings)
+    limits = HttpLimits(max_body_bytes=settings.limits.max_body_bytes, max_connections=settings.max_connections)
+    listener = Listener(TopicsApplication(service), limits)
     try:
         host, port = await listener.start(settings.host, settings.port)
     except OSError as error:
@@ -110,6 +113,23 @@ async def _recover(
     took_ms = (perf_counter() - started) * 1000
     log.info("ready: %s topics, %s frames replayed in %.0f ms", len(broker.state.topics), recovered.frames, took_ms)
     return broker
+
+
+def _tell_who_may_call(settings: Settings) -> None:
+    for name in settings.unknown_variables:
+        log.warning("%s is not a setting of this server and is ignored", name)
+    if settings.asks_for_credentials:
+        log.info("%s api keys and %s users may call", len(settings.keys), len(settings.users))
+    elif is_loopback(settings.host):
+        log.warning(
+            "NO API KEYS: authentication is off, everybody on this machine may read, write and delete everything"
+        )
+    else:
+        log.warning(
+            "NO API KEYS ON %s: authentication is off and TOPICS_ALLOW_INSECURE_NO_AUTH is set, "
+            "EVERYBODY WHO REACHES THIS ADDRESS may read, write and delete everything",
+            settings.host,
+        )
 
 
 def _tell_port(path: str | None, host: str, port: int) -> None:

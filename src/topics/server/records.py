@@ -6,6 +6,7 @@ from topics.broker.append import Append
 from topics.broker.broker import Broker
 from topics.model.batch import decode_batch
 from topics.model.errors import InvalidRequest, TopicsError
+from topics.server.access import caller_of
 from topics.server.answers import send_error
 from topics.server.bodies import Query, require_json
 from topics.server.http import Request
@@ -15,6 +16,8 @@ def append_records(broker: Broker, request: Request, name: str) -> None:
     require_json(request)
     limits = broker.limits
     batch = decode_batch(request.body, limits)
+    if batch.config is not None and isinstance(batch.config.dead_letter, str):
+        caller_of(request).check_topic(batch.config.dead_letter)
     if batch.key is None:
         header = request.header(b"idempotency-key")
         if header is not None:

@@ -1,15 +1,42 @@
-"""Everything a server can be told from outside: `TOPICS_*` variables, each with its default.
+"""Everything a server can be told from outside: `TOPICS_*` variables, and the server.toml that `TOPICS_CONFIG` names.
 
-Problems are collected and reported together, each naming its variable; a server with any of them does not start.
+A variable wins over the file, the file over the default. Problems are collected and reported together, each naming its
+variable or its place in the file; a server with any of them does not start. What each setting is called and may be is
+listed in `options`.
+
+Secrets are turned into digests here and go no further. The exceptions are said where they stand.
 """
 
+import ipaddress
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from topics.broker.checkpoint import StorageSettings
 from topics.model.limits import Limits
+from topics.server.keys import Keyring, parse_keys
+from topics.server.options import OPTIONS, Option
+
+Role = Literal["user", "service", "dba", "system"]
+ROLES = ("user", "service", "dba", "system")
+# Variables of ours that are not options: the file, the keys, and what only clients read.
+OTHER_VARIABLES = {"TOPICS_CONFIG", "TOPICS_API_KEYS", "TOPICS_URL", "TOPICS_TOKEN"}
+
+
+class User(Struct, frozen=True):
+    """Somebody with a password, from `[[users]]`. Exactly one of the two is set; `password` only until it is hashed."""
+
+    name: str
+    role: Role
+    password: str | None = None
+    password_hash: str | None = None
+
+    def __repr__(self) -> str:
+        return f"User({self.name!r}, {self.role!r})"
 
 
 class Settings(Struct, frozen=True):
@@ -20,8 +47,34 @@ class Settings(Struct, frozen=True):
     port_file: str | None = None
     data_dir: str = "./topics-data"
     drain_ms: int = 10_000
+    max_connections: int = 16_384
+    keys: Keyring = msgspec.field(default_factory=Keyring)
+    probe_auth: bool = False
+    allow_insecure_no_auth: bool = False
+    # Signs and checks tokens, so it has to stay.
+    jwt_secret: str | None = None
+    users: tuple[User, ...] = ()
+    log_format: str = "text"
+    log_level: str = "info"
+    # Requests that take longer are logged; 0 logs none.
+    slow_ms: int = 1000
+    metrics_topics_max: int = 1000
+    # How late the event loop may be before low priorities are throttled; 0 never throttles.
+    throttle_lag_ms: int = 100
+    # How long a write is parked, hoping for the pressure to pass, before it gets its 429.
+    throttle_wait_ms: int = 250
+    # Seconds, as in the documents.
+    default_consume_timeout: int = 30
+    max_consume_timeout: int = 300
+    allow_user_role_consume: bool = False
     limits: Limits = Limits()
     storage: StorageSettings = StorageSettings()
+    # Variables that look like ours but mean nothing, usually a typing error.
+    unknown_variables: tuple[str, ...] = ()
+
+    @property
+    def asks_for_credentials(self) -> bool:
+        return bool(len(self.keys) or self.users)
 
 
 class BadSettings(Exception):
@@ -32,71 +85,171 @@ class BadSettings(Exception):
         self.problems = problems
 
 
-_LIMITS = {
-    "TOPICS_MAX_BATCH_RECORDS": "max_batch_records",
-    "TOPICS_MAX_RECORD_BYTES": "max_record_bytes",
-    "TOPICS_MAX_BODY_BYTES": "max_body_bytes",
-    "TOPICS_MAX_META_BYTES": "max_meta_bytes",
-    "TOPICS_MAX_TAG_BYTES": "max_tag_bytes",
-    "TOPICS_MAX_NODE_BYTES": "max_node_bytes",
-    "TOPICS_MAX_LIMIT": "max_limit",
-    "TOPICS_MAX_CLAIM": "max_claim",
-    "TOPICS_MAX_TOPICS": "max_topics",
-    "TOPICS_MAX_TOTAL_BYTES": "max_total_bytes",
-    "TOPICS_MAX_IDEMPOTENCY_KEYS": "max_idempotency_keys",
-    "TOPICS_MAX_WATCH_TOPICS": "max_watch_topics",
-}
-# Limits that may be 0 for "unlimited"; the others must allow at least one of their kind.
-_MAY_BE_ZERO = {"max_topics", "max_total_bytes", "max_idempotency_keys"}
-_STORAGE = {
-    "TOPICS_WAL_SHARDS": ("shards", 1),
-    "TOPICS_WAL_FILE_BYTES": ("wal_file_bytes", 4096),
-    "TOPICS_SEGMENT_BYTES": ("segment_bytes", 4096),
-    "TOPICS_HOT_BYTES": ("hot_bytes", 4096),
-    "TOPICS_CACHE_BYTES": ("cache_bytes", 0),
-    "TOPICS_CHECKPOINT_BYTES": ("checkpoint_bytes", 4096),
-    "TOPICS_SYNC_INTERVAL_MS": ("sync_interval_ms", 1),
-    "TOPICS_UNSYNCED_RECORDS": ("margin", 1),
-}
-
-
 def load_settings(environment: Mapping[str, str]) -> Settings:
     """Raises BadSettings with everything that is wrong."""
     reader = _Reader(environment)
-    limits = {
-        field: reader.number(name, getattr(Limits(), field), low=0 if field in _MAY_BE_ZERO else 1)
-        for name, field in _LIMITS.items()
-    }
-    storage = {
-        field: reader.number(name, getattr(StorageSettings(), field), low=low)
-        for name, (field, low) in _STORAGE.items()
-    }
-    defaults = Settings()
+    fields: dict[str, dict[str, Any]] = {"server": {}, "limits": {}, "storage": {}}
+    for option in OPTIONS:
+        value = reader.value(option)
+        if value is not None:
+            fields[option.group][option.field] = value
+    known = {option.variable for option in OPTIONS} | OTHER_VARIABLES
     settings = Settings(
-        host=environment.get("TOPICS_HOST") or defaults.host,
-        port=reader.number("TOPICS_PORT", defaults.port, high=65535),
-        port_file=environment.get("TOPICS_PORT_FILE") or None,
-        data_dir=environment.get("TOPICS_DATA_DIR") or defaults.data_dir,
-        drain_ms=reader.number("TOPICS_DRAIN_MS", defaults.drain_ms),
-        limits=msgspec.structs.replace(Limits(), **limits),
-        storage=msgspec.structs.replace(StorageSettings(), **storage),
+        **fields["server"],
+        keys=reader.keys(),
+        users=reader.users(),
+        limits=msgspec.structs.replace(Limits(), **fields["limits"]),
+        storage=msgspec.structs.replace(StorageSettings(), **fields["storage"]),
+        unknown_variables=tuple(
+            sorted(name for name in environment if name.startswith("TOPICS_") and name not in known)
+        ),
     )
+    reader.refuse_what_is_left()
+    if not settings.asks_for_credentials and not is_loopback(settings.host) and not settings.allow_insecure_no_auth:
+        reader.problems.append(
+            f"TOPICS_HOST is {settings.host}, which others can reach, but no api keys are set: anybody could read, write "
+            "and delete everything. Set TOPICS_API_KEYS, or TOPICS_ALLOW_INSECURE_NO_AUTH=1 if that is really meant"
+        )
     if reader.problems:
         raise BadSettings(reader.problems)
     return settings
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. Names other than localhost count as reachable."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0].strip("[]"))
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
 class _Reader:
+    """Takes values out of the environment and the file, and notes what is wrong with them."""
+
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.problems: list[str] = []
+        self._file: dict[str, Any] = {}
+        path = environment.get("TOPICS_CONFIG", "").strip()
+        if path:
+            self._read_file(path)
 
-    def number(self, name: str, default: int, *, low: int = 0, high: int = 1 << 62) -> int:
-        text = self._environment.get(name, "").strip()
-        if not text:
-            return default
-        if not (text.isascii() and text.isdigit()) or not low <= int(text) <= high:
-            upper = f" and at most {high}" if high < 1 << 62 else ""
-            self.problems.append(f"{name} must be a whole number of at least {low}{upper}, not {text!r}")
-            return default
-        return int(text)
+    def value(self, option: Option) -> Any:
+        """What the option is set to; None when it is not set or wrong."""
+        kept = self._taken_from_file(option.section, option.key)
+        text = self._environment.get(option.variable, "").strip()
+        if text:
+            return self._from_text(option, text)
+        return None if kept is None else self._from_file(option, kept)
+
+    def keys(self) -> Keyring:
+        kept = self._taken_from_file("auth", "api_keys")
+        where, text = "TOPICS_API_KEYS", self._environment.get("TOPICS_API_KEYS", "").strip()
+        if not text and kept is not None:
+            where = "server.toml: auth.api_keys"
+            entries = kept if isinstance(kept, list) else [kept]
+            if not all([isinstance(entry, str) and "," not in entry for entry in entries]):
+                self.problems.append(f"{where} must be a list of texts, one for each key, without commas")
+                return Keyring()
+            text = ",".join(entries)
+        keys, problems = parse_keys(text)
+        self.problems += [f"{where}: {problem}" for problem in problems]
+        return keys
+
+    def users(self) -> tuple[User, ...]:
+        kept = self._file.pop("users", [])
+        if not isinstance(kept, list) or not all([isinstance(user, dict) for user in kept]):
+            self.problems.append("server.toml: users must be written as [[users]]")
+            return ()
+        users: dict[str, User] = {}
+        for number, fields in enumerate(kept, start=1):
+            where = f"server.toml: users entry {number}"
+            try:
+                user = msgspec.convert({"role": "user", **fields}, User)
+            except msgspec.ValidationError as error:
+                # The value is not repeated by msgspec, only its type and place.
+                self.problems.append(f"{where}: {error}")
+                continue
+            if unknown := sorted(set(fields) - set(User.__struct_fields__)):
+                self.problems.append(f"{where} has unknown fields: {', '.join(unknown)}")
+            if not user.name or ":" in user.name:
+                self.problems.append(f"{where} needs a name without a colon")
+            if (user.password is None) == (user.password_hash is None):
+                self.problems.append(f"{where} needs either password or password_hash")
+            if users.setdefault(user.name, user) is not user:
+                self.problems.append(f"{where} has the name of another user")
+        return tuple(users.values())
+
+    def refuse_what_is_left(self) -> None:
+        """What nobody asked for in the file is a typing error until proven otherwise."""
+        for section, content in self._file.items():
+            if not isinstance(content, dict):
+                self.problems.append(f"server.toml: {section} is not a setting")
+            else:
+                self.problems += [f"server.toml: {section}.{key} is not a setting" for key in content]
+
+    def _read_file(self, path: str) -> None:
+        try:
+            self._file = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            self.problems.append(f"TOPICS_CONFIG: {path} cannot be read: {error.strerror}")
+        except UnicodeDecodeError:
+            self.problems.append(f"TOPICS_CONFIG: {path} is not UTF-8")
+        except tomllib.TOMLDecodeError as error:
+            self.problems.append(f"TOPICS_CONFIG: {path} is not TOML: {error}")
+
+    def _taken_from_file(self, section: str, key: str) -> Any:
+        content = self._file.get(section)
+        return content.pop(key, None) if isinstance(content, dict) else None
+
+    def _from_text(self, option: Option, text: str) -> Any:
+        where = option.variable
+        if option.kind == "number":
+            if text.isascii() and text.isdigit() and len(text) <= 19:
+                return self._bounded(option, where, int(text))
+            return self._wrong(option, where, text)
+        if option.kind == "flag":
+            lowered = text.lower()
+            if lowered in ("1", "true", "yes", "on"):
+                return True
+            if lowered in ("0", "false", "no", "off"):
+                return False
+            return self._wrong(option, where, text)
+        return self._chosen(option, where, text)
+
+    def _from_file(self, option: Option, value: Any) -> Any:
+        where = f"server.toml: {option.section}.{option.key}"
+        if option.kind == "number":
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            return self._bounded(option, where, value) if is_number else self._wrong(option, where, value)
+        if option.kind == "flag":
+            return value if isinstance(value, bool) else self._wrong(option, where, value)
+        return self._chosen(option, where, value) if isinstance(value, str) else self._wrong(option, where, value)
+
+    def _bounded(self, option: Option, where: str, value: int) -> Any:
+        return value if option.low <= value <= option.high else self._wrong(option, where, value)
+
+    def _chosen(self, option: Option, where: str, text: str) -> Any:
+        if option.choices:
+            text = text.lower()
+            if text not in option.choices:
+                return self._wrong(option, where, text)
+        return text
+
+    def _wrong(self, option: Option, where: str, value: object) -> Any:
+        shown = "" if option.secret else f", not {str(value)[:100]!r}"
+        self.problems.append(f"{where} must be {_expected(option)}{shown}")
+        return None
+
+
+def _expected(option: Option) -> str:
+    if option.kind == "number":
+        upper = f" and at most {option.high}" if option.high < 1 << 62 else ""
+        return f"a whole number of at least {option.low}{upper}"
+    if option.kind == "flag":
+        return "true or false"
+    return f"one of {', '.join(option.choices)}" if option.choices else "a text"

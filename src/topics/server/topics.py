@@ -1,5 +1,6 @@
 """/v0/topics and /v0/topics/:topic — create, look at, list and delete topics."""
 
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ from topics.broker.broker import Broker, Configured, Topic, TopicGone
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.names import check_topic_name
+from topics.server.access import caller_of
 from topics.server.answers import send, send_error
 from topics.server.bodies import Query, decode, list_cursor, parse_list_cursor, require_json
 from topics.server.http import Request
@@ -25,6 +27,8 @@ def put_topic(broker: Broker, request: Request, name: str) -> None:
     if request.body or request.header(b"content-type") is not None:
         require_json(request)
         change = decode(request.body, _decoder)
+    if isinstance(change.dead_letter, str):
+        caller_of(request).check_topic(change.dead_letter)
 
     def reply(outcome: Configured | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -52,7 +56,8 @@ def list_topics(broker: Broker, request: Request, _name: str) -> None:
     touch = query.flag("touch", False)
     page: list[dict[str, Any]] = []
     more = False
-    for name in broker.names(query.text("prefix"), after):
+    prefixes = caller_of(request).prefixes_within(query.text("prefix"))
+    for name in chain.from_iterable([broker.names(prefix, after) for prefix in prefixes]):
         if len(page) == page_size:
             more = True
             break

@@ -14,13 +14,14 @@ Callback = Callable[[], None]
 class Channel:
     """Open until the client goes, or until `close`. Each `on_...` holds one callback; setting another replaces it."""
 
-    __slots__ = ("_connection", "_on_close", "_on_drain", "_on_shutdown", "closed", "written_bytes")
+    __slots__ = ("_connection", "_on_close", "_on_drain", "_on_end", "_on_shutdown", "closed", "written_bytes")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._on_drain: Callback | None = None
         self._on_close: Callback | None = None
         self._on_shutdown: Callback | None = None
+        self._on_end: Callback | None = None
         self.closed = connection.closed
         self.written_bytes = 0
 
@@ -50,6 +51,16 @@ class Channel:
         else:
             self._on_shutdown = callback
 
+    def on_end(self, callback: Callback) -> None:
+        """Called once when the channel is over, whoever ended it; at once if it is over already.
+
+        For whoever counts channels; `on_close` is for whoever writes to this one.
+        """
+        if self.closed:
+            callback()
+        else:
+            self._on_end = callback
+
     def close(self) -> None:
         """End it once what was written has been sent. Doing so twice is harmless."""
         raise NotImplementedError
@@ -77,3 +88,6 @@ class Channel:
     def _forget(self) -> None:
         # Callbacks are usually methods of something that holds this channel: break the circle.
         self._on_drain = self._on_close = self._on_shutdown = None
+        ended, self._on_end = self._on_end, None
+        if ended is not None:
+            ended()

@@ -1,0 +1,56 @@
+"""Slots: how many connections may stay open, all together and for one key, and how many requests one key may have under way.
+
+A slot is given back by what ends, whoever ends it: the request by its answer or its client's going, the stream by its
+channel's end. No handler has to remember it.
+"""
+
+from topics.model.errors import Throttled
+from topics.model.limits import Limits
+from topics.server.access import Caller, caller_of
+from topics.server.http import Channel, Duplex, Request, Stream
+
+
+class StreamSlots:
+    """Connections that stay open: SSE streams and WebSockets together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.open = 0
+
+    def stream(self, request: Request, headers: bytes = b"", content_type: bytes = b"text/event-stream") -> Stream:
+        """Answer with a stream that holds a slot until it ends. Raises Throttled, and then the request is unanswered."""
+        self.check(caller_of(request))
+        stream = request.stream(headers, content_type)
+        self._hold(caller_of(request), stream)
+        return stream
+
+    def upgrade(self, request: Request) -> Duplex:
+        """Leave HTTP with a duplex that holds a slot until it ends. Raises Throttled, and then nothing has happened."""
+        self.check(caller_of(request))
+        duplex = request.upgrade()
+        self._hold(caller_of(request), duplex)
+        return duplex
+
+    def check(self, caller: Caller) -> None:
+        """Raises Throttled when the caller may not open another one now."""
+        most = self._limits.max_sse_connections
+        if most and self.open >= most:
+            raise over("max_sse_connections", most, f"{most} streams are open already")
+        most = self._limits.max_sse_connections_per_key
+        if most and caller.streams >= most and caller.limited:
+            raise over("max_sse_connections_per_key", most, f"this key has {most} streams open already")
+
+    def _hold(self, caller: Caller, channel: Channel) -> None:
+        self.open += 1
+        caller.streams += 1
+
+        def release() -> None:
+            self.open -= 1
+            caller.streams -= 1
+
+        channel.on_end(release)
+
+
+def over(limit: str, most: int, message: str) -> Throttled:
+    """The refusal of a resource cap."""
+    return Throttled(message, detail={"limit": limit, "max": most})
