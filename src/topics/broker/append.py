@@ -129,6 +129,9 @@ class AppendGroup(Commit):
         partition.pending_records -= page.count
         partition.pending_bytes -= page.size
         topic = self.topic
+        if self.sync and topic.config.durability != "fsync":
+            # It waited for somebody else's sync, to keep the order or the margin; its own class promises none.
+            self.sync_ms = 0.0
         broker = self.broker
         members = self.members
         key = members[0].key

@@ -54,7 +54,8 @@ class DeleteRecords(Commit):
             for segment in self.partition.segments:
                 segment.forget(self._match)
         self._broker.keeper.collect_dropped(self._topic.id, self.partition, self.lsn)
-        self._reply(RecordsGone(self._topic, self.partition, deleted, self.sync_ms))
+        sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
+        self._reply(RecordsGone(self._topic, self.partition, deleted, sync_ms))
 
     def fail(self, error: TopicsError) -> None:
         self._reply(error)

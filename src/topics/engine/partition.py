@@ -120,6 +120,9 @@ class Partition:
         totals.bytes += page.size
 
     def over_cap(self, config: TopicConfig) -> bool:
+        """Whether records must go. A topic that rejects what does not fit never drops what it holds instead."""
+        if config.discard == "reject":
+            return False
         return (0 < config.cap_records < self.count) or (0 < config.cap_bytes < self.bytes)
 
     def decide_eviction(self, config: TopicConfig, now_ms: int) -> Evicted | None:

@@ -14,6 +14,7 @@ from topics.model.config import ConfigChange
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.limits import Limits
 from topics.model.page import RECORD_OVERHEAD, SEPARATOR, page_size
+from topics.model.surrogates import cover_halves
 
 
 class Batch(Struct, gc=False):
@@ -87,11 +88,11 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply") from None
         except msgspec.MsgspecError as error:
-            raise InvalidRequest(str(error)) from None
+            return _decode_covered(body, limits, error)
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
     except msgspec.MsgspecError as error:
-        raise InvalidRequest(str(error)) from None
+        return _decode_covered(body, limits, error)
     records = plain.records
     count = len(records)
     if not 0 < count <= limits.max_batch_records:
@@ -104,6 +105,24 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
             _check_size(index, len(record.data), limits)
     data = bytes(records[0].data) if count == 1 else SEPARATOR.join([record.data for record in records])
     return Batch(count, data, None, None, None, len(data) + 1 + count * (RECORD_OVERHEAD - 1), key)
+
+
+def _decode_covered(body: bytes, limits: Limits, refused: msgspec.MsgspecError) -> Batch:
+    """What the decoder refused, if half surrogate pairs in `data` or `meta` are all that is unusual about it."""
+    covered = cover_halves(body)
+    if covered is None:
+        raise InvalidRequest(str(refused)) from None
+    try:
+        batch = batch_of(_decode_full(covered.body), limits)
+    except (msgspec.MsgspecError, RecursionError):
+        raise InvalidRequest(str(refused)) from None
+    texts = [batch.key, batch.partition_key, *[_text(column) for column in (batch.nodes, batch.tags)]]
+    if any([text is not None and covered.touches(text) for text in texts]):
+        raise InvalidRequest("node, tag and idempotency_key must be whole characters: half a surrogate pair is none")
+    batch.data = covered.uncover(batch.data)
+    if batch.metas is not None:
+        batch.metas = covered.uncover(batch.metas)
+    return batch
 
 
 def batch_of(body: AppendBody, limits: Limits) -> Batch:
@@ -150,6 +169,10 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
 def node_text(node: str) -> bytes:
     """A node or tag as pages hold it."""
     return msgspec.json.encode(node)
+
+
+def _text(column: bytes | None) -> str | None:
+    return None if column is None else column.decode()
 
 
 def _joined(texts: list[bytes]) -> bytes | None:

@@ -1,12 +1,12 @@
 """POST /v0/topics/:topic/diff — read from a cursor, at once or as soon as there is something."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
 from topics.broker.broker import Broker
-from topics.broker.reading import Answer, ReadRequest, View, read
+from topics.broker.reading import Answer, ReadRequest, Tombstone, View, read
 from topics.broker.runtime import Timer
 from topics.model.batch import node_text
 from topics.model.config import U64, check_u64
@@ -77,11 +77,13 @@ def send_diff(request: Request, answer: Answer) -> None:
     send_text(request, 200, text, b',"records_scanned":%d' % found.scanned)
 
 
-def encode_tombstone(tombstone: Any) -> bytes:
+def encode_tombstone(tombstone: Tombstone) -> bytes:
     fields = msgspec.structs.asdict(tombstone)
     if fields["cause"] is None:
         del fields["cause"]
-    return encode(fields)
+    # One above the largest cursor does not fit 64 bits, which is all the encoder takes.
+    gap_from = fields.pop("gap_from")
+    return b'{"gap_from":%d,%b' % (gap_from, encode(fields)[1:])
 
 
 class LongPoll:
@@ -98,7 +100,7 @@ class LongPoll:
         self._over = False
         broker.watch(self._topic, self._look)
         broker.polls.add(self)
-        self._timer: Timer = broker.runtime.call_later(wait_ms, self.finish)
+        self._timer: Timer = broker.runtime.call_later(wait_ms, self._time_is_up)
         request.on_disconnect(self._end)
 
     def finish(self) -> None:
@@ -108,19 +110,27 @@ class LongPoll:
             self._send()
 
     def _look(self) -> None:
-        if self._over:
+        if self._over or not self._read():
             return
+        if not self._answer.nothing or self._answer.topic is not self._topic:
+            self.finish()
+        else:
+            # Nothing for this reader, but looked at: the next look begins behind it.
+            self._wanted = msgspec.structs.replace(self._wanted, from_seq=self._answer.read.next_from_seq)
+
+    def _time_is_up(self) -> None:
+        if not self._over and self._read():
+            self.finish()
+
+    def _read(self) -> bool:
+        """False when the topic is gone; the reader has been told so."""
         try:
             self._answer = read(self._broker, self._wanted)
         except TopicsError as error:
             self._end()
             send_error(self._request, error)
-            return
-        if not self._answer.nothing:
-            self.finish()
-        elif self._answer.topic is self._topic:
-            # Nothing for this reader, but looked at: the next look begins behind it.
-            self._wanted = msgspec.structs.replace(self._wanted, from_seq=self._answer.read.next_from_seq)
+            return False
+        return True
 
     def _send(self) -> None:
         send_diff(self._request, self._answer)

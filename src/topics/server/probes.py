@@ -2,14 +2,14 @@
 
 from topics import __version__
 from topics.model.errors import Unavailable
-from topics.server.answers import encode
+from topics.server.answers import send
 from topics.server.http import Request
 from topics.server.service import Service
 
 
 def get_health(service: Service, request: Request, _name: str) -> None:
     uptime_ms = int(service.uptime_ms())
-    request.respond(200, encode({"status": "ok", "version": __version__, "uptime_ms": uptime_ms}))
+    send(request, 200, {"status": "ok", "version": __version__, "uptime_ms": uptime_ms})
 
 
 def get_ready(service: Service, request: Request, _name: str) -> None:
@@ -19,7 +19,7 @@ def get_ready(service: Service, request: Request, _name: str) -> None:
     if broker is None:
         raise not_ready(service)
     fields = {"status": "ready", "wal_replay_complete": True, "topics": len(broker.state.topics)}
-    request.respond(200, encode(fields))
+    send(request, 200, fields)
 
 
 def not_ready(service: Service) -> Unavailable:

@@ -27,12 +27,17 @@ from topics.server.settings import Settings, is_loopback
 log = logging.getLogger("topics.server")
 
 
-async def serve(settings: Settings, on_listening: Callable[[str, int], None] = lambda host, port: None) -> int:
-    """Run a server until it is told to stop. Answers the exit status of the process."""
+async def serve(
+    settings: Settings,
+    on_listening: Callable[[str, int], None] = lambda host, port: None,
+    stop: asyncio.Event | None = None,
+) -> int:
+    """Run a server until it is told to stop: by `stop`, or by a signal when there is none. Answers the exit status."""
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    if stop is None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
     directory = DataDirectory(settings.data_dir)
     try:
         directory.open()

@@ -1,0 +1,74 @@
+"""One server for the whole run, one fresh topic name for each test."""
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.topic import TopicApi
+from topics.server.settings import load_settings
+from topics.testing.http import Api
+from topics.testing.server import running_server
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data_dir = str(tmp_path_factory.mktemp("data"))
+    with running_server(load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": data_dir})) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def small_server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server whose limits can be met with a few bytes."""
+    environment = {
+        "TOPICS_PORT": "0",
+        "TOPICS_DATA_DIR": str(tmp_path_factory.mktemp("small")),
+        "TOPICS_MAX_BATCH_RECORDS": "5",
+        "TOPICS_MAX_RECORD_BYTES": "1000",
+        "TOPICS_MAX_BODY_BYTES": "20000",
+        "TOPICS_MAX_META_BYTES": "200",
+        "TOPICS_MAX_TAG_BYTES": "8",
+        "TOPICS_MAX_NODE_BYTES": "4",
+        "TOPICS_MAX_LIMIT": "3",
+        "TOPICS_MAX_TOPICS": "40",
+    }
+    with running_server(load_settings(environment)) as url:
+        yield url
+
+
+@pytest.fixture
+def api(server_url: str) -> Iterator[Api]:
+    api = Api(server_url)
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def small_api(small_server_url: str) -> Iterator[Api]:
+    api = Api(small_server_url)
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic name nobody else uses."""
+    word = re.sub(r"[^A-Za-z0-9]+", "-", request.node.originalname)
+    return f"t{next(_numbers)}-{word}"[:200]
+
+
+@pytest.fixture
+def topic(api: Api, name: str) -> TopicApi:
+    """A topic that does not exist yet."""
+    return TopicApi(api, name)
+
+
+@pytest.fixture
+def small_topic(small_api: Api, name: str) -> Iterator[TopicApi]:
+    topic = TopicApi(small_api, name)
+    yield topic
+    topic.drop()
