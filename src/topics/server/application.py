@@ -76,10 +76,10 @@ class TopicsApplication:
 
         def handle(request: Request, name: str) -> None:
             broker = service.broker
-            if broker is None:
-                raise not_ready(service)
             if service.stopping:
                 raise shutting_down()
+            if broker is None:
+                raise not_ready(service)
             handler(broker, request, name)
 
         return handle
