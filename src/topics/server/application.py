@@ -1,6 +1,7 @@
 """The application: every request of the API comes in here and goes to its handler.
 
-Who may ask is decided before a handler is called, from the head of the request alone: see `admission`. Handlers of the data plane need the broker; while it is being recovered, or when the server stops, they are answered
+Who may ask is decided before a handler is called, from the head of the request alone: see `admission`. Handlers of
+the data plane need the broker; while it is being recovered, or when the server stops, they are answered
 503 here. Errors leave as TopicsError and become the one error body.
 """
 
