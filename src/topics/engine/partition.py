@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from topics.engine.cache import Cache
-from topics.engine.render import View, render_records, render_usual, wanted
+from topics.engine.render import Rendering, View, is_usual, render_records, wanted
 from topics.engine.segment import HotSegment, Segment
 from topics.model.config import TopicConfig
 from topics.model.facts import CAP, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, Evicted, Lost
@@ -478,16 +478,14 @@ class Partition:
         )
 
     def _collect(self, seq: int, last: int, limit: int, budget: int, view: View) -> Read:
+        """Records from `seq` to `last` at most, page by page, until the limit or the budget is reached."""
         texts: list[bytes] = []
         start = seq
         left = limit
         room = budget
-        usual = view.usual
-        index = max(bisect_right(self._starts, seq) - 1, 0)
         segments = self.segments
-        while index < len(segments):
+        for index in range(max(bisect_right(self._starts, seq) - 1, 0), len(segments)):
             segment = segments[index]
-            index += 1
             if segment.first_seq > last:
                 break
             live = segment.next_live(seq)
@@ -497,57 +495,59 @@ class Partition:
             stop = min(segment.last_seq, last)
             while seq <= stop:
                 page = segment.page_at(seq)
-                first_seq = page.first_seq
-                page_last = min(first_seq + page.count - 1, stop)
+                first_seq, count, size = page.first_seq, page.count, page.size
+                page_last = min(first_seq + count - 1, stop)
                 flags = segment.flags_between(seq, page_last)
-                whole = flags is None and seq == first_seq and page_last - seq + 1 == page.count
-                if whole and page.count <= left and page.size <= room:
-                    if usual:
-                        texts.append(self._usual_text(page))
-                        left -= page.count
-                        room -= page.size
-                        seq = page_last + 1
-                        if left and room > 0:
-                            continue
-                        return Read(b",".join(texts), limit - left, page_last, page_last - start + 1, None)
-                    if view.without_nodes and page.nodes is not None and _all_of(page, view.without_nodes):
-                        seq = page_last + 1
-                        continue
+                usual = is_usual(view, page)
+                if usual and flags is None and size <= room:
+                    # The common case: all records of the page from here on, as many as are still wanted.
+                    taken = min(page_last - seq + 1, left)
+                    texts.append(self._usual_text(page, seq - first_seq, taken))
+                    room -= size if taken == count else size * taken // count + 1
+                    left -= taken
+                    seq += taken
+                    if not left or room <= 0:
+                        return Read(b",".join(texts), limit - left, seq - 1, seq - start, None)
+                    continue
+                if view.without_nodes and flags is None and seq == first_seq and _all_of(page, view.without_nodes):
+                    seq = page_last + 1
+                    continue
                 offset = seq - first_seq
-                positions: list[int] | range
-                if flags is None:
-                    positions = range(offset, page_last - first_seq + 1)
-                else:
+                positions: list[int] | range = range(offset, page_last - first_seq + 1)
+                if flags is not None:
                     positions = [position for position, gone in enumerate(flags, offset) if not gone]
                 chosen = wanted(page, positions, view)
                 enough = len(chosen) >= left
                 chosen = chosen[:left]
                 sizes = segment.sizes(page)
-                for taken, position in enumerate(chosen):
-                    if sizes[position] > room and (taken or texts):
-                        # The record that did not fit is the next reader's first.
-                        texts += render_records(page, chosen[:taken], view)
-                        examined = first_seq + position - 1
-                        return Read(b",".join(texts), limit - left + taken, examined, examined - start + 1, None)
+                fitting = 0
+                for position in chosen:
+                    if sizes[position] > room and (fitting or texts):
+                        break
                     room -= sizes[position]
-                texts += render_records(page, chosen, view)
-                left -= len(chosen)
-                if enough or room <= 0:
-                    examined = first_seq + chosen[-1] if enough else page_last
-                    return Read(b",".join(texts), limit - left, examined, examined - start + 1, None)
-                seq = page_last + 1
-                if texts and seq - start > SCAN_MOST:
-                    return Read(b",".join(texts), limit - left, page_last, page_last - start + 1, None)
+                    fitting += 1
+                texts += render_records(page, chosen[:fitting], view)
+                left -= fitting
+                if fitting < len(chosen):
+                    # The record that did not fit is the next reader's first.
+                    examined = first_seq + chosen[fitting] - 1
+                elif enough:
+                    examined = first_seq + chosen[-1]
+                else:
+                    examined = page_last
+                seq = examined + 1
+                if fitting < len(chosen) or enough or room <= 0 or (texts and seq - start > SCAN_MOST):
+                    return Read(b",".join(texts), limit - left, examined, seq - start, None)
         return Read(b",".join(texts), limit - left, last, last - start + 1, None)
 
-    def _usual_text(self, page: Page) -> bytes:
+    def _usual_text(self, page: Page, start: int, count: int) -> bytes:
         # Keyed by the run of seqs, not by the object: folding makes new pages, a sealed page is read anew each time.
         key = (self.topic_id, self.number, page.first_seq, page.count)
-        text: bytes | None = self._texts.get(key)
-        if text is None:
-            text = render_usual(page)
-            self._texts.put(key, text, len(text) + 200)
-        return text
+        rendering: Rendering | None = self._texts.get(key)
+        if rendering is None:
+            rendering = Rendering(page)
+            self._texts.put(key, rendering, len(rendering.text) + page.size + 300)
+        return rendering.text if count == page.count else rendering.cut(start, start + count)
 
 
 def _overlap(one: Segment, other: Segment) -> bool:
@@ -556,7 +556,6 @@ def _overlap(one: Segment, other: Segment) -> bool:
 
 def _all_of(page: Page, nodes: frozenset[bytes]) -> bool:
     """Whether every record of the page comes from one of these nodes; quick for a page of a single node."""
-    assert page.nodes is not None
     return any([page.nodes == SEPARATOR.join([node] * page.count) for node in nodes])
 
 

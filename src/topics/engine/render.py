@@ -1,14 +1,16 @@
 """Records as the API shows them: `{"$seq":..,"$ts":..,"$node":..,"$tag":..,"data":..,"meta":..}`.
 
-`data` and `meta` are the client's own bytes. A page is rendered once in its usual form (meta yes, tag no, data yes)
-and the text is kept for the next reader; other forms are rendered when asked for.
+`data` and `meta` are the client's own bytes. The usual form (meta yes, tag no, data yes) of a run of records is put
+together from constant pieces, numbers taken from a table, and the client's bytes, with one join for all: 0.1 us a
+record against 0.3 when each is formatted by itself. Other forms are rendered record by record.
 """
 
 from collections.abc import Collection
+from itertools import accumulate
 
 from msgspec import Struct
 
-from topics.model.page import SEPARATOR, Page, column, page_times
+from topics.model.page import SEPARATOR, Page, column, page_datas, page_times
 
 
 class View(Struct, frozen=True, gc=False):
@@ -20,35 +22,111 @@ class View(Struct, frozen=True, gc=False):
     # JSON strings as pages hold them; a record whose node is among these is left out.
     without_nodes: frozenset[bytes] = frozenset()
 
-    @property
-    def usual(self) -> bool:
-        return not self.tags and self.metas and self.data and not self.without_nodes
-
 
 USUAL = View()
 
 
-def render_usual(page: Page) -> bytes:
-    """All records of the page, comma between them."""
-    seqs = range(page.first_seq, page.first_seq + page.count)
-    texts = page.data.split(SEPARATOR)
-    if page.metas is None and page.nodes is None:
-        times = page.times
-        if isinstance(times, int):
-            # One format string for the whole page: 0.29 us a record against 0.35 with the time formatted each time.
-            form = b'{"$seq":%%d,"$ts":%d,"data":%%b}' % times
-            return b",".join([form % pair for pair in zip(seqs, texts, strict=True)])
-        return b",".join(
-            [b'{"$seq":%d,"$ts":%d,"data":%b}' % each for each in zip(seqs, page_times(page), texts, strict=True)]
-        )
-    return b",".join(render_records(page, range(page.count), USUAL))
+def is_usual(view: View, page: Page) -> bool:
+    """Whether this view of this page is what `render_run` makes: what a page does not have cannot differ."""
+    return (
+        view.data
+        and (not view.tags or page.tags is None)
+        and (view.metas or page.metas is None)
+        and (not view.without_nodes or page.nodes is None)
+    )
+
+
+def render_run(page: Page, start: int, stop: int) -> bytes:
+    """Records `start` to `stop` (exclusive, counted within the page) in the usual form, comma between them."""
+    count = stop - start
+    datas = page_datas(page)
+    if count != page.count:
+        datas = datas[start:stop]
+    heads, tails = _numbers(page.first_seq + start, count)
+    times = page.times
+    if isinstance(times, int):
+        middles = [b',"$ts":%d' % times] * count
+    else:
+        moments = page_times(page)[start:stop].tolist()
+        text_of = {moment: b',"$ts":%d' % moment for moment in set(moments)}
+        middles = [text_of[moment] for moment in moments]
+    columns = [heads, tails, middles]
+    if page.nodes is not None:
+        columns.append([b',"$node":' + node if node else b"" for node in page.nodes.split(SEPARATOR)[start:stop]])
+    columns += ([b',"data":'] * count, datas)
+    if page.metas is not None:
+        columns.append([b',"meta":' + meta if meta else b"" for meta in page.metas.split(SEPARATOR)[start:stop]])
+    width = len(columns)
+    pieces: list[bytes] = [b""] * (width * count + 1)
+    for index, pieces_of in enumerate(columns):
+        pieces[index : width * count : width] = pieces_of
+    # Each head closes the record before it; the first has none before it, and the last is closed here.
+    pieces[0] = pieces[0][2:]
+    pieces[-1] = b"}"
+    return b"".join(pieces)
+
+
+class Rendering:
+    """A whole page in the usual form, from which any run of its records can be cut."""
+
+    __slots__ = ("_ends", "_page", "text")
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._ends: list[int] | None = None
+        self.text = render_run(page, 0, page.count)
+
+    def cut(self, start: int, stop: int) -> bytes:
+        """Records `start` to `stop`, exclusive."""
+        ends = self._ends
+        if ends is None:
+            ends = self._ends = list(accumulate(_lengths(self._page)))
+        return self.text[ends[start - 1] if start else 0 : ends[stop - 1] - 1]
+
+
+def _lengths(page: Page) -> list[int]:
+    """How long each record is in the usual form, with the comma behind it."""
+    fixed = len(b'{"$seq":,"$ts":,"data":},') + len(b"%d" % page.first_ts)
+    lengths = [fixed + len(data) for data in page_datas(page)]
+    digits = len(b"%d" % page.first_seq)
+    if digits == len(b"%d" % page.last_seq):
+        lengths = [length + digits for length in lengths]
+    else:
+        lengths = [length + len(b"%d" % seq) for seq, length in enumerate(lengths, page.first_seq)]
+    for texts, name in ((page.nodes, b',"$node":'), (page.metas, b',"meta":')):
+        if texts is not None:
+            extra = [len(name) + len(text) if text else 0 for text in texts.split(SEPARATOR)]
+            lengths = [length + more for length, more in zip(lengths, extra, strict=True)]
+    return lengths
+
+
+_THREE_DIGITS = [b"%03d" % number for number in range(1000)]
+_SHORT = [b"%d" % number for number in range(1000)]
+
+
+def _numbers(first: int, count: int) -> tuple[list[bytes], list[bytes]]:
+    """The beginnings of `count` records from seq `first` on: all digits but three, and the last three."""
+    heads: list[bytes] = []
+    tails: list[bytes] = []
+    while count:
+        thousands, rest = divmod(first, 1000)
+        run = min(count, 1000 - rest)
+        if thousands:
+            heads += [b'},{"$seq":%d' % thousands] * run
+            tails += _THREE_DIGITS[rest : rest + run]
+        else:
+            heads += [b'},{"$seq":'] * run
+            tails += _SHORT[rest : rest + run]
+        first += run
+        count -= run
+    return heads, tails
 
 
 def render_records(page: Page, chosen: Collection[int], view: View) -> list[bytes]:
     """The chosen records (positions within the page), one text each, leaving out those of unwanted nodes."""
     first_seq = page.first_seq
     times = page_times(page)
-    datas = page.data.split(SEPARATOR)
+    datas = page_datas(page)
     nodes = column(page.nodes, page.count)
     tags = column(page.tags, page.count) if view.tags else None
     metas = column(page.metas, page.count) if view.metas else None

@@ -49,6 +49,17 @@ class Page(Struct, array_like=True, gc=False):
         return times if isinstance(times, int) else int.from_bytes(times[-8:], "little", signed=True)
 
 
+class LoadedPage(Page, gc=False):
+    """A page read from a segment, where its texts stand apart already."""
+
+    datas: list[bytes] = []
+
+
+def page_datas(page: Page) -> list[bytes]:
+    """The JSON text of each record. Not to be changed by the caller."""
+    return page.datas if isinstance(page, LoadedPage) else page.data.split(SEPARATOR)
+
+
 def page_size(count: int, data: bytes, metas: bytes | None, nodes: bytes | None, tags: bytes | None) -> int:
     """What these records count as in `bytes`: texts without separators, plus a fixed cost each."""
     size = len(data) + 1 + count * (RECORD_OVERHEAD - 1)

@@ -55,11 +55,6 @@ def send(request: Request, status: int, fields: dict[str, Any], headers: bytes =
     request.respond(status, encode(fields), headers)
 
 
-def send_text(request: Request, status: int, text: bytes, performance: bytes = b"") -> None:
-    """The same for an object that is already rendered, without its closing brace."""
-    request.respond(status, b'%b,"performance":{"server_total_ms":%.3f%b}}' % (text, elapsed_ms(request), performance))
-
-
 def send_error(request: Request, error: TopicsError) -> None:
     status, body, headers = render_error(error, elapsed_ms(request))
     request.respond(status, body, headers)

@@ -22,7 +22,7 @@ from xxhash import xxh3_64
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, Page, page_size, page_times
+from topics.model.page import SEPARATOR, LoadedPage, Page, page_size, page_times
 from topics.storage.fs import File, FileSystem
 
 ROOT = "segments"
@@ -177,21 +177,22 @@ class _Columns:
     """One batch as raw buffers: slicing bytes out of them costs 0.1 us a value, a tenth of asking pyarrow for each."""
 
     def __init__(self, batch: Any) -> None:
-        self._batch = batch
         self._times = memoryview(batch.column(1).buffers()[1]).cast("b")
+        self._nodes = _Strings(batch.column(2))
+        self._tags = _Strings(batch.column(3))
         self._data = _Texts(batch.column(4))
         self._meta = _Texts(batch.column(5))
 
     def page(self, first_seq: int, start: int, stop: int) -> Page:
         count = stop - start
-        data = SEPARATOR.join(self._data.slice(start, stop))
+        datas = self._data.slice(start, stop)
+        data = SEPARATOR.join(datas)
         metas = self._meta.joined(start, stop)
-        nodes = _json_strings(self._batch.column(2), start, count)
-        tags = _json_strings(self._batch.column(3), start, count)
+        nodes = self._nodes.joined(start, count)
+        tags = self._tags.joined(start, count)
         times = bytes(self._times[start * 8 : stop * 8])
-        return Page(
-            first_seq + start, count, times, data, metas, nodes, tags, page_size(count, data, metas, nodes, tags)
-        )
+        size = page_size(count, data, metas, nodes, tags)
+        return LoadedPage(first_seq + start, count, times, data, metas, nodes, tags, size, datas)
 
 
 class _Texts:
@@ -207,13 +208,30 @@ class _Texts:
         offsets = self._offsets[start : stop + 1].tolist()
         first = offsets[0]
         text = bytes(self._data[first : offsets[-1]])
-        return [text[low - first : high - first] for low, high in pairwise(offsets)]
+        if first:
+            offsets = [offset - first for offset in offsets]
+        return [text[low:high] for low, high in pairwise(offsets)]
 
     def joined(self, start: int, stop: int) -> bytes | None:
         if self.empty:
             return None
         texts = self.slice(start, stop)
         return SEPARATOR.join(texts) if any(texts) else None
+
+
+class _Strings:
+    """A column of nodes or tags: strings there, JSON strings here."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = None if column.null_count == len(column) else column
+
+    def joined(self, start: int, count: int) -> bytes | None:
+        if self._column is None:
+            return None
+        values = self._column.slice(start, count).to_pylist()
+        if all([value is None for value in values]):
+            return None
+        return SEPARATOR.join([b"" if value is None else msgspec.json.encode(value) for value in values])
 
 
 class _TagColumns:
@@ -335,15 +353,6 @@ def _strings(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:
         else:
             values += [msgspec.json.decode(each, type=str) if each else None for each in text.split(SEPARATOR)]
     return pa.array(values, pa.string())
-
-
-def _json_strings(column: Any, start: int, count: int) -> bytes | None:
-    if column.null_count == len(column):
-        return None
-    values = column.slice(start, count).to_pylist()
-    if all([value is None for value in values]):
-        return None
-    return SEPARATOR.join([b"" if value is None else msgspec.json.encode(value) for value in values])
 
 
 def _arrow_bytes(pa: Any, schema: Any, batches: list[Any]) -> Any:
