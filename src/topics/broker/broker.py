@@ -66,7 +66,13 @@ class Broker:
         """Go on from where recovery left off. What follows from a power cut is in the log before anything new is."""
         shards = {lane.shard.number for lane in self.committer.lanes}
         retired = {number: last[1] for number, last in self.recovered.shards.items() if number not in shards}
-        self.keeper.start(self.recovered.next_snapshot, self.recovered.cut, retired, self.recovered.wal_bytes)
+        self.keeper.start(
+            self.recovered.next_snapshot,
+            self.recovered.cut,
+            retired,
+            self.recovered.wal_bytes,
+            self.recovered.dropped_segments,
+        )
         for lane in self.committer.lanes:
             facts = [fact for fact in self.recovered.consequences if self.committer.lane_of(_topic_id(fact)) is lane]
             if facts:

@@ -7,7 +7,11 @@ together pass `hot_bytes`. A checkpoint is triggered by the log having grown by 
     take the image of each topic, some per turn -> aside: sync delete flags, write the snapshot ->
     remove old snapshots, and the log files that neither of the two kept snapshots needs
 
-Files of dropped segments are removed only when the fact that dropped them is safe on disk.
+Files of dropped segments are removed only when the fact that dropped them is safe on disk and neither of the two kept
+snapshots names them: recovery begins with a snapshot as it was written, before anything that happened since.
+
+Copies that routers make are rebuilt from their sources in recovery, so no copy may be on its way while topics that
+routers connect are taken (see `forward.py`): `hold_copies` is called before the cut, `release_copies` behind them.
 """
 
 from collections.abc import Callable
@@ -15,7 +19,15 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from topics.broker.committer import Commit, Committer, Lane
-from topics.broker.image import HeaderImage, TopicImage, encode_image, topic_image
+from topics.broker.image import (
+    HeaderImage,
+    SectionImage,
+    TopicImage,
+    encode_image,
+    named_segments,
+    section_images,
+    topic_image,
+)
 from topics.broker.runtime import Runtime
 from topics.broker.state import State
 from topics.engine.partition import Partition
@@ -103,19 +115,34 @@ class Keeper:
         self._cut: dict[int, int] = {}
         self._awaited: list[tuple[Lane, int]] | None = None
         self._ids: list[int] = []
-        self._images: list[TopicImage] = []
+        self._images: list[TopicImage | SectionImage] = []
         self._preparing: set[int] = set()
         # Shards of an earlier shard count: read at recovery, written no more.
         self._retired: dict[int, int] = {}
         self._next_snapshot = 1
         # The cut of the newest snapshot: log files below it are still needed by no other than the one before.
         self._last_cut: dict[int, int] = {}
+        # Segments that the kept snapshots name, newest last; the one being written counts already.
+        self._named: list[set[str]] = []
 
-    def start(self, next_snapshot: int, last_cut: dict[int, int], retired: dict[int, int], wal_bytes: int) -> None:
+    def start(
+        self,
+        next_snapshot: int,
+        last_cut: dict[int, int],
+        retired: dict[int, int],
+        wal_bytes: int,
+        dropped: list[str],
+    ) -> None:
         """Recovery is done; `wal_bytes` of log stand behind the newest snapshot.
 
-        `retired` names the shards that are no longer written, each with the number behind its last file.
+        `retired` names the shards that are no longer written, each with the number behind its last file; `dropped` the
+        segments that only kept snapshots name.
         """
+        if next_snapshot > 1:
+            # Which of the two kept snapshots names which segment is not known, so each counts as naming all.
+            named = {segment.base for each in self._partitions() for segment in each.segments if segment.sealed}  # type: ignore[attr-defined]
+            self._named = [named.union(dropped)] * KEPT
+        self._doomed = [Doomed(self._committer.lanes[0], 0, base) for base in dropped]
         self._retired = retired
         self._next_snapshot = next_snapshot
         self._last_cut = last_cut
@@ -248,20 +275,27 @@ class Keeper:
 
     def synced(self) -> None:
         """Remove what may go now."""
-        if self._doomed:
-            ready = [each for each in self._doomed if each.lane.shard.synced_lsn >= each.lsn]
-            if ready:
-                self._doomed = [each for each in self._doomed if each.lane.shard.synced_lsn < each.lsn]
-                bases = [each.base for each in ready]
-                for base in bases:
-                    self._state.shelf.forget(base)
-                self._runtime.run_aside("storage", lambda: self._remove(bases), self._removed)
+        self._remove_doomed()
         if self._awaited is not None and self._committer.read_only:
             self._awaited = None
             self._finish(False)
         if self._awaited is not None and all([lane.shard.synced_lsn >= lsn for lane, lsn in self._awaited]):
             self._awaited = None
             self._runtime.call_soon(self._take_images)
+
+    def _remove_doomed(self) -> None:
+        bases = []
+        waiting = []
+        for each in self._doomed:
+            if each.lane.shard.synced_lsn < each.lsn or any([each.base in named for named in self._named]):
+                waiting.append(each)
+            else:
+                bases.append(each.base)
+        if bases:
+            self._doomed = waiting
+            for base in bases:
+                self._state.shelf.forget(base)
+            self._runtime.run_aside("storage", lambda: self._remove(bases), self._removed)
 
     def _rotate(self) -> None:
         self._committer.flush()
@@ -300,6 +334,7 @@ class Keeper:
             self._cut, self._committer.next_lsn, self._state.next_topic_id, self._runtime.now_ms(), self._clean
         )
         images, self._images = self._images, []
+        self._named.append(named_segments(images))
         dirty = self._state.shelf.take_dirty()
         number = self._next_snapshot
 
@@ -312,11 +347,16 @@ class Keeper:
         def done(_: None, error: BaseException | None) -> None:
             if error is not None:
                 self._state.shelf.dirty.update(dirty)
+                # It may stand there under its name all the same, so what it names is held with the one before.
+                unfinished = self._named.pop()
+                self._named[-1:] = [unfinished.union(*self._named[-1:])]
                 self._failed("writing a snapshot", error)
                 self._finish(False)
                 return
             self._next_snapshot = number + 1
             self.snapshots_total += 1
+            del self._named[:-KEPT]
+            self._remove_doomed()
             trim, self._last_cut = self._last_cut, self._cut
             self._runtime.run_aside("storage", lambda: self._trim(trim), lambda _, error: self._finish(error is None))
 

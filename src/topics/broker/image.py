@@ -3,7 +3,11 @@
 Each topic is taken by itself, between two turns of the loop, so a snapshot of many topics never stops the server. That
 is sound because every fact written since the snapshot began is replayed over it, and replaying a fact that an image
 already holds changes nothing.
+
+What belongs to no single topic is kept in sections of its own, each with a kind: see `State.sections`.
 """
+
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +21,7 @@ from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.facts import Lost, SegmentInfo
 from topics.model.page import Page
+from topics.storage.segment import segment_base
 
 
 class HeaderImage(Struct):
@@ -47,7 +52,7 @@ class PartitionImage(Struct):
     hot: list[HotImage]
 
 
-class TopicImage(Struct):
+class TopicImage(Struct, tag="topic"):
     topic_id: int
     name: str
     config: TopicConfig
@@ -58,9 +63,37 @@ class TopicImage(Struct):
     keys: list[tuple[str, KeptWrite]] = []
 
 
+class SectionImage(Struct, tag="section"):
+    """Something kept beside the topics. What the body says is known to whoever keeps that kind."""
+
+    kind: str
+    body: bytes
+
+
 encode_image = msgspec.msgpack.Encoder().encode
 decode_header = msgspec.msgpack.Decoder(HeaderImage).decode
-decode_topic = msgspec.msgpack.Decoder(TopicImage).decode
+decode_section = msgspec.msgpack.Decoder(TopicImage | SectionImage).decode
+
+
+def section_images(state: State) -> list[SectionImage]:
+    """All that is kept beside the topics, as it is now."""
+    return [SectionImage(kind, section.capture()) for kind, section in state.sections.items()]
+
+
+def restore_section(state: State, image: SectionImage) -> None:
+    """Raises KeyError for a kind nobody keeps. Topics are restored before."""
+    state.sections[image.kind].restore(image.body)
+
+
+def named_segments(images: Iterable[TopicImage | SectionImage]) -> set[str]:
+    """The sealed segments that a snapshot of these images cannot do without."""
+    return {
+        segment_base(image.topic_id, number, info.first_seq)
+        for image in images
+        if isinstance(image, TopicImage)
+        for number, partition in enumerate(image.partitions)
+        for info in partition.sealed
+    }
 
 
 def topic_image(topic: Topic, now_ms: int) -> TopicImage:

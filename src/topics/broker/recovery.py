@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from topics.broker.checkpoint import StorageSettings
-from topics.broker.image import HeaderImage, decode_header, decode_topic, restore_topic
+from topics.broker.image import (
+    HeaderImage,
+    SectionImage,
+    decode_header,
+    decode_section,
+    named_segments,
+    restore_section,
+    restore_topic,
+)
 from topics.broker.sealed import SealedSegment, Shelf
 from topics.broker.state import State
 from topics.engine.cache import Cache
@@ -47,6 +55,8 @@ class Recovered(Struct):
     bad_snapshots: list[str]
     # Facts that follow from how the server ended; to be committed before anything else.
     consequences: list[Fact]
+    # Segments that nobody reads any more but a kept snapshot still names.
+    dropped_segments: list[str]
 
 
 def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lambda _: None) -> Recovered:
@@ -63,7 +73,7 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
         log.repair()
         log.make_safe()
     _check_segments(state)
-    _remove_left_overs(fs, state)
+    dropped = _remove_left_overs(fs, state)
     clean = header.clean and not frames
     lost_power = not clean and any([not log.same_boot for log in logs])
     shards = {log.number: (log.last_lsn, log.next_file) for log in logs}
@@ -78,6 +88,7 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
         torn=[log.torn for log in logs if log.torn is not None],
         bad_snapshots=bad,
         consequences=_consequences(state, settings.margin if lost_power else 0),
+        dropped_segments=dropped,
     )
 
 
@@ -100,13 +111,18 @@ def _load_snapshot(fs: FileSystem, settings: StorageSettings, bad: list[str]) ->
     for number in numbers:
         state = State(Shelf(fs, settings.cache_bytes), Cache(settings.cache_bytes))
         try:
-            header_section, *topic_sections = read_snapshot(fs, number)
+            header_section, *sections = read_snapshot(fs, number)
         except CorruptStorage as error:
             bad.append(str(error))
             continue
         header = decode_header(header_section)
-        for section in topic_sections:
-            restore_topic(state, decode_topic(section))
+        images = [decode_section(section) for section in sections]
+        for image in images:
+            if not isinstance(image, SectionImage):
+                restore_topic(state, image)
+        for image in images:
+            if isinstance(image, SectionImage):
+                restore_section(state, image)
         state.next_topic_id = max(state.next_topic_id, header.next_topic_id)
         return state, header, numbers[0]
     if bad:
@@ -158,17 +174,37 @@ def _check_segments(state: State) -> None:
             raise CorruptStorage(segment.base + ".arrow", 0, "segment file is missing")
 
 
-def _remove_left_overs(fs: FileSystem, state: State) -> None:
-    """Segments that were being written when the server ended, or dropped and not yet removed."""
-    named = {segment.base for segment in _sealed(state)}
+def _remove_left_overs(fs: FileSystem, state: State) -> list[str]:
+    """Remove segments that were being written when the server ended, or dropped and not yet removed.
+
+    One that a kept snapshot names stays: should the server end again before the next snapshot, recovery begins with it.
+    Those are answered, to be removed later.
+    """
+    in_use = {segment.base for segment in _sealed(state)}
     for topic in state.by_id.values():
         for partition in topic.partitions:
             partition.dropped = []
-    stray = segment_bases(fs) - named
-    for base in stray:
+    stray = segment_bases(fs) - in_use
+    if not stray:
+        return []
+    named = _named_by_snapshots(fs)
+    gone = stray - named
+    for base in gone:
         remove_segment(fs, base)
-    if stray:
+    if gone:
         fs.sync_directory(SEGMENTS)
+    return sorted(stray & named)
+
+
+def _named_by_snapshots(fs: FileSystem) -> set[str]:
+    named: set[str] = set()
+    for number in snapshot_numbers(fs):
+        try:
+            _, *sections = read_snapshot(fs, number)
+        except CorruptStorage:
+            continue  # reported when it was tried; nothing can be recovered from it
+        named |= named_segments([decode_section(section) for section in sections])
+    return named
 
 
 def _sealed(state: State) -> Iterator[SealedSegment]:

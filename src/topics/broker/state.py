@@ -6,7 +6,7 @@ already holds.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from topics.broker.sealed import SealedSegment, Shelf
 from topics.engine.cache import Cache
@@ -30,6 +30,16 @@ from topics.model.facts import (
 from topics.model.page import Page
 
 
+class Section(Protocol):
+    """Something that a snapshot keeps beside the topics."""
+
+    def capture(self) -> bytes:
+        """As it is now. Facts written from the snapshot's cut on are replayed over it."""
+
+    def restore(self, body: bytes) -> None:
+        """Take over what `capture` answered. All topics of the snapshot are there already."""
+
+
 class State:
     """Topics by name and by id. A name belongs to its newest instance."""
 
@@ -42,6 +52,8 @@ class State:
         self.next_topic_id = 1
         self.shelf = shelf
         self.texts = texts
+        # Kept in snapshots beside the topics, by kind.
+        self.sections: dict[str, Section] = {}
         # During replay an ephemeral topic has seqs but no records.
         self.replaying = False
         self._apply: dict[type, Callable[[Any], object]] = {

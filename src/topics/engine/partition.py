@@ -171,8 +171,8 @@ class Partition:
     def apply_sealed(self, sealed: Segment) -> None:
         """A sealed segment stands in for the hot records it was made of. What is gone there is gone here.
 
-        Live, those records make up one closed hot segment. In replay they may be the front of a larger one, whose
-        rest then becomes a hot segment of its own.
+        Live, those records make up one closed hot segment. In replay they may be the middle of a larger one, because
+        the sealed segments around them are gone from the disk; what stands before and behind stays hot.
         """
         kept: list[Segment] = []
         placed = False
@@ -185,11 +185,13 @@ class Partition:
             if flags is not None:
                 seqs = range(sealed.first_seq, min(sealed.last_seq, segment.last_seq) + 1)
                 sealed.kill([seq for seq in seqs if seq >= segment.first_seq and flags[seq - segment.first_seq]])
+            if segment.first_seq < sealed.first_seq:
+                kept.append(segment.between(segment.first_seq, sealed.first_seq - 1))
             if not placed:
                 kept.append(sealed)
                 placed = True
             if segment.last_seq > sealed.last_seq:
-                kept.append(segment.behind(sealed.last_seq))
+                kept.append(segment.between(sealed.last_seq + 1, segment.last_seq))
         if not placed:
             # Everything it holds is gone already: nothing reads it, its files can go.
             self.dropped.append(sealed)

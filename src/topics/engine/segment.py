@@ -266,16 +266,20 @@ class HotSegment(Segment):
         self._fold()
         self.open = False
 
-    def behind(self, seq: int) -> "HotSegment":
-        """The records after `seq` as a hot segment of their own, gone ones still gone."""
-        rest = HotSegment(seq + 1)
+    def between(self, first: int, last: int) -> "HotSegment":
+        """The records first..last as a hot segment of their own, gone ones still gone. Open if it holds our newest."""
+        if self.pages:
+            # Pages below `low` may have been let go.
+            first = max(first, self.pages[0].first_seq)
+        rest = HotSegment(first)
         for page in self.pages:
-            if page.last_seq > seq:
-                rest.append(page if page.first_seq > seq else part(page, seq + 1 - page.first_seq, page.count))
-        rest.kill_below(self.low)
+            if page.last_seq >= first and page.first_seq <= last:
+                start, stop = max(first - page.first_seq, 0), min(last - page.first_seq + 1, page.count)
+                rest.append(page if stop - start == page.count else part(page, start, stop))
+        rest.kill_below(min(self.low, last + 1))
         if self._flags is not None:
-            rest.kill([each for each in range(seq + 1, self.last_seq + 1) if self._flags[each - self.first_seq]])
-        if not self.open:
+            rest.kill([each for each in range(first, rest.last_seq + 1) if self._flags[each - self.first_seq]])
+        if not self.open or last < self.last_seq:
             rest.close()
         return rest
 
