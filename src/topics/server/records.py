@@ -20,7 +20,8 @@ def append_records(broker: Broker, request: Request, name: str) -> None:
         caller_of(request).check_topic(batch.config.dead_letter)
     if batch.key is None:
         header = request.header(b"idempotency-key")
-        if header is not None:
+        # An empty one says nothing; taken for a key it would make strangers' writes the same.
+        if header:
             batch.key = _header_key(header, limits.max_key_chars)
     return_seqs = not request.query or Query(request.query).flag("return_seqs", True)
 
