@@ -14,16 +14,18 @@ from topics.broker.committer import Committer, Lane, Note
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
 from topics.broker.delete import DeleteRecords, RecordsGone
 from topics.broker.recovery import Recovered
+from topics.broker.routes import ChangeRoutes, new_routes_version
 from topics.broker.runtime import Runtime
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, merged
 from topics.model.errors import Conflict, InvalidRequest, Throttled, TopicsError, topic_not_found
-from topics.model.facts import Fact, TopicCreated
+from topics.model.facts import AliasSet, Fact, RoutesSet, TopicCreated
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.names import check_topic_name
+from topics.model.route import Route
 from topics.storage.fs import FileSystem
 from topics.storage.wal import WalShard
 
@@ -54,6 +56,11 @@ class Broker:
         # Writes whose idempotency key is decided but not yet remembered.
         self.keys_in_flight: dict[tuple[int, str], Append] = {}
         self.creating = 0
+        # Aliases that are decided but not yet true, and the last version of the routes that was handed out.
+        self.aliases_in_flight: set[str] = set()
+        self.routes_version_decided = self.state.routes_version
+        # Told when the routes change.
+        self.on_routes_changed: set[Callable[[], None]] = set()
         # Readers that wait for something to read; a stopping server answers them.
         self.polls: set[Poll] = set()
         # Names with a create, configure or delete under way, each with the requests that wait for it.
@@ -94,6 +101,13 @@ class Broker:
             raise topic_not_found(check_topic_name(name))
         return topic
 
+    def resolve(self, name: str) -> Topic:
+        """The topic of this name or, if there is none, of this alias."""
+        topic = self.state.topics.get(name) or self.state.aliases.get(name)
+        if topic is None:
+            raise topic_not_found(check_topic_name(name))
+        return topic
+
     def touch(self, topic: Topic) -> None:
         """Somebody looks at the topic: that makes it matter more for a while."""
         topic.last_read_ts = self.runtime.now_ms()
@@ -125,6 +139,55 @@ class Broker:
         self._busy[name] = []
         self.committer.submit(lane, commit)
 
+    def create_topic(
+        self,
+        name: str,
+        change: ConfigChange,
+        alias: str | None,
+        *,
+        if_absent: bool,
+        reply: Callable[[Configured | TopicsError], None],
+    ) -> None:
+        """Create the topic, with its alias in one commit. One that exists is left alone: Conflict unless `if_absent`."""
+        check_topic_name(name)
+        again = lambda: self.create_topic(name, change, alias, if_absent=if_absent, reply=reply)  # noqa: E731
+        if self._parked(name, again, reply):
+            return
+        topic = self.state.topics.get(name)
+        if topic is None:
+            if alias is not None:
+                self._check_alias(name, alias)
+            self._create(name, change, None, reply, alias)
+        elif if_absent:
+            reply(Configured(topic, False))
+        else:
+            raise Conflict(f'topic "{name}" exists already', detail={"topic": name})
+
+    def set_alias(self, name: str, alias: str | None, reply: Callable[[Configured | TopicsError], None]) -> None:
+        """Give the topic a second name, or take it away."""
+        if self._parked(name, lambda: self.set_alias(name, alias, reply), reply):
+            return
+        topic = self.topic(name)
+        if alias == topic.alias:
+            reply(Configured(topic, False))
+            return
+        if alias is not None:
+            self._check_alias(name, alias)
+        self._change_routes(topic, [AliasSet(topic.id, alias)], reply, alias)
+
+    def change_routes(
+        self,
+        name: str,
+        change: Callable[[list[Route], int], list[Route]],
+        reply: Callable[[Configured | TopicsError], None],
+    ) -> None:
+        """Replace the topic's routes by what `change` makes of them; it is also given the version they will have."""
+        if self._parked(name, lambda: self.change_routes(name, change, reply), reply):
+            return
+        topic = self.topic(name)
+        version = new_routes_version(self)
+        self._change_routes(topic, [RoutesSet(topic.id, change(topic.routes, version), version)], reply)
+
     def delete_topic(self, name: str, *, if_empty: bool, reply: Callable[[TopicGone | TopicsError], None]) -> None:
         if self._parked(name, lambda: self.delete_topic(name, if_empty=if_empty, reply=reply), reply):
             return
@@ -146,6 +209,9 @@ class Broker:
         self.committer.check_writable(lane)
         commit = DeleteTopic(self, topic, reply)
         self._busy[name] = []
+        if topic.routes:
+            # That its routes go too is told by the version of all routes.
+            commit.facts.append(RoutesSet(topic.id, [], new_routes_version(self)))
         self.committer.submit(lane, commit)
 
     def names(self, prefix: str, after: str) -> Iterator[str]:
@@ -263,6 +329,10 @@ class Broker:
                 self.runtime.call_soon(self._wake_watchers)
             self._woken[topic.id] = None
 
+    def routes_changed(self) -> None:
+        for callback in list(self.on_routes_changed):
+            callback()
+
     def _wake_watchers(self) -> None:
         woken, self._woken = self._woken, {}
         for topic_id in woken:
@@ -341,7 +411,10 @@ class Broker:
         change: ConfigChange,
         batch: Batch | None,
         reply: Callable[..., None],
+        alias: str | None = None,
     ) -> None:
+        if name in self.state.aliases or name in self.aliases_in_flight:
+            raise Conflict(f'"{name}" is the alias of a topic', detail={"alias": name})
         config = merged(name, DEFAULT_CONFIG, change, exists=False)
         partitions = change.partitions if isinstance(change.partitions, int) else 1
         most = self.limits.max_topics
@@ -354,6 +427,9 @@ class Broker:
         topic = self.state.new_topic(topic_id, name, config, partitions, now_ms)
         fact = TopicCreated(topic_id, name, config, partitions, now_ms)
         first = None
+        if alias is not None:
+            topic.alias = alias
+            self.aliases_in_flight.add(alias)
         if batch is not None:
             first = decide_append(self, topic, batch, reply)
             assert first is not None
@@ -361,6 +437,25 @@ class Broker:
         self.creating += 1
         self._busy[name] = []
         self.committer.submit(lane, CreateTopic(self, fact, topic, first, None if first is not None else reply))
+
+    def _change_routes(
+        self,
+        topic: Topic,
+        facts: list[Fact],
+        reply: Callable[[Configured | TopicsError], None],
+        alias: str | None = None,
+    ) -> None:
+        lane = self.committer.lane_of(topic.id)
+        self.committer.check_writable(lane)
+        commit = ChangeRoutes(self, topic, facts, alias, reply)
+        self._busy[topic.name] = []
+        self.committer.submit(lane, commit)
+
+    def _check_alias(self, name: str, alias: str) -> None:
+        check_topic_name(alias, "alias")
+        taken = alias in self.state.aliases or alias in self.aliases_in_flight
+        if taken or alias == name or alias in self.state.topics or alias in self._busy:
+            raise Conflict(f'"{alias}" already names a topic', detail={"alias": alias})
 
     def _pending_bytes(self) -> int:
         pending = [commit for lane in self.committer.lanes for commit in (*lane.commits, *lane.waiting)]

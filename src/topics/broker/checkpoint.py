@@ -25,7 +25,6 @@ from topics.broker.image import (
     TopicImage,
     encode_image,
     named_segments,
-    section_images,
     topic_image,
 )
 from topics.broker.runtime import Runtime
@@ -331,7 +330,12 @@ class Keeper:
 
     def _write_snapshot(self) -> None:
         header = HeaderImage(
-            self._cut, self._committer.next_lsn, self._state.next_topic_id, self._runtime.now_ms(), self._clean
+            self._cut,
+            self._committer.next_lsn,
+            self._state.next_topic_id,
+            self._runtime.now_ms(),
+            self._clean,
+            self._state.routes_version,
         )
         images, self._images = self._images, []
         self._named.append(named_segments(images))

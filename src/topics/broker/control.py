@@ -14,7 +14,7 @@ from topics.broker.committer import Commit
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.errors import TopicsError
-from topics.model.facts import TopicConfigured, TopicCreated, TopicDeleted
+from topics.model.facts import AliasSet, TopicConfigured, TopicCreated, TopicDeleted
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
@@ -49,6 +49,8 @@ class CreateTopic(Commit):
         reply: Callable[[Configured | TopicsError], None] | None,
     ) -> None:
         super().__init__([fact])
+        if topic.alias is not None:
+            self.facts.append(AliasSet(topic.id, topic.alias))
         if first is not None:
             self.facts.append(first.fact())
             self.records = first.records
@@ -68,15 +70,19 @@ class CreateTopic(Commit):
             self._first.apply()
         elif self._reply is not None:
             self._reply(Configured(self._topic, True))
-        self._broker.creating -= 1
-        self._broker.release(self._topic.name)
+        self._over()
 
     def fail(self, error: TopicsError) -> None:
         if self._first is not None:
             self._first.fail(error)
         elif self._reply is not None:
             self._reply(error)
+        self._over()
+
+    def _over(self) -> None:
         self._broker.creating -= 1
+        if self._topic.alias is not None:
+            self._broker.aliases_in_flight.discard(self._topic.alias)
         self._broker.release(self._topic.name)
 
 
@@ -124,9 +130,12 @@ class DeleteTopic(Commit):
 
     def apply(self) -> None:
         broker, topic = self._broker, self._topic
-        broker.state.apply(self.facts[0])
+        for fact in self.facts:
+            broker.state.apply(fact)
         for partition in topic.partitions:
             broker.keeper.collect_dropped(topic.id, partition, self.lsn)
+        if topic.routes:
+            broker.routes_changed()
         broker.wake(topic)
         self._reply(TopicGone(topic.name, True, []))
         broker.release(topic.name)

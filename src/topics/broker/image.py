@@ -15,12 +15,14 @@ from msgspec import Struct
 from topics.broker.sealed import SealedSegment
 from topics.broker.state import State
 from topics.engine.dedupe import KeptWrite
+from topics.engine.group import Group, Position
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.facts import Lost, SegmentInfo
 from topics.model.page import Page
+from topics.model.route import Route
 from topics.storage.segment import segment_base
 
 
@@ -32,6 +34,7 @@ class HeaderImage(Struct):
     next_topic_id: int
     ts: int
     clean: bool
+    routes_version: int = 0
 
 
 class HotImage(Struct, array_like=True):
@@ -61,6 +64,10 @@ class TopicImage(Struct, tag="topic"):
     last_read_ts: int | None
     partitions: list[PartitionImage]
     keys: list[tuple[str, KeptWrite]] = []
+    alias: str | None = None
+    routes: list[Route] = []
+    # Per consumer group and partition: start, acked, ts.
+    groups: dict[str, dict[int, tuple[int, int, int]]] = {}
 
 
 class SectionImage(Struct, tag="section"):
@@ -109,6 +116,9 @@ def topic_image(topic: Topic, now_ms: int) -> TopicImage:
         topic.last_read_ts,
         [_partition_image(partition, keeps_records) for partition in topic.partitions],
         topic.dedupe.all() if keeps_records else [],
+        topic.alias,
+        list(topic.routes),
+        {name: _positions(group) for name, group in topic.groups.items() if group.positions},
     )
 
 
@@ -120,8 +130,17 @@ def restore_topic(state: State, image: TopicImage) -> Topic:
         topic.dedupe.keep(key, write)
     for partition, each in zip(topic.partitions, image.partitions, strict=True):
         _restore_partition(state, topic.id, partition, each)
+    topic.alias = image.alias
+    topic.routes = image.routes
+    for name, positions in image.groups.items():
+        group = topic.groups[name] = Group(name)
+        group.positions = {number: Position(*position) for number, position in positions.items()}
     state.add(topic)
     return topic
+
+
+def _positions(group: Group) -> dict[int, tuple[int, int, int]]:
+    return {number: (each.start, each.acked, each.ts) for number, each in group.positions.items()}
 
 
 def _partition_image(partition: Partition, keeps_records: bool) -> PartitionImage:

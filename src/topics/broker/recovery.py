@@ -124,6 +124,7 @@ def _load_snapshot(fs: FileSystem, settings: StorageSettings, bad: list[str]) ->
             if isinstance(image, SectionImage):
                 restore_section(state, image)
         state.next_topic_id = max(state.next_topic_id, header.next_topic_id)
+        state.routes_version = header.routes_version
         return state, header, numbers[0]
     if bad:
         raise CorruptStorage("snapshots", 0, "no snapshot is whole: " + "; ".join(bad))

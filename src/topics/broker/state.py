@@ -11,23 +11,29 @@ from typing import Any, Protocol
 from topics.broker.sealed import SealedSegment, Shelf
 from topics.engine.cache import Cache
 from topics.engine.dedupe import KeptWrite
+from topics.engine.group import Group, Position
 from topics.engine.partition import Partition, Totals
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.facts import (
+    AliasSet,
     Appended,
     Deleted,
     DeletedBelow,
     Evicted,
     Fact,
+    GroupDropped,
+    GroupMoved,
     HeadMoved,
     Lost,
+    RoutesSet,
     Sealed,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
 )
 from topics.model.page import Page
+from topics.model.route import Route
 
 
 class Section(Protocol):
@@ -48,6 +54,10 @@ class State:
         self.by_id: dict[int, Topic] = {}
         # Sorted, for listing by prefix.
         self.names: list[str] = []
+        # Second names, and which topics take which changes of which table.
+        self.aliases: dict[str, Topic] = {}
+        self.routes: dict[tuple[str, str], list[tuple[Topic, Route]]] = {}
+        self.routes_version = 0
         self.totals = Totals()
         self.next_topic_id = 1
         self.shelf = shelf
@@ -67,6 +77,10 @@ class State:
             Lost: lambda fact: self._at(fact, Partition.apply_lost),
             HeadMoved: self._head_moved,
             Sealed: self._sealed,
+            GroupMoved: self._group_moved,
+            GroupDropped: self._group_dropped,
+            AliasSet: self._alias_set,
+            RoutesSet: self._routes_set,
         }
 
     def apply(self, fact: Fact) -> Any:
@@ -90,6 +104,9 @@ class State:
             self.topics[topic.name] = topic
             if current is None:
                 insort(self.names, topic.name)
+        if topic.alias is not None:
+            self.aliases[topic.alias] = topic
+        self._index_routes(topic)
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
 
     def partition(self, topic_id: int, number: int) -> Partition | None:
@@ -122,6 +139,9 @@ class State:
         if self.topics.get(topic.name) is topic:
             del self.topics[topic.name]
             del self.names[bisect_left(self.names, topic.name)]
+        if topic.alias is not None and self.aliases.get(topic.alias) is topic:
+            del self.aliases[topic.alias]
+        self._forget_routes(topic)
         for partition in topic.partitions:
             partition.drop_all()
 
@@ -150,3 +170,48 @@ class State:
                 return
             segment.restore_flags()
         partition.apply_sealed(segment)
+
+    def _group_moved(self, fact: GroupMoved) -> None:
+        topic = self.by_id.get(fact.topic_id)
+        if topic is None:
+            return
+        group = topic.groups.get(fact.group)
+        if group is None:
+            group = topic.groups[fact.group] = Group(fact.group)
+        group.positions[fact.partition] = Position(fact.start, fact.acked, fact.ts)
+
+    def _group_dropped(self, fact: GroupDropped) -> None:
+        topic = self.by_id.get(fact.topic_id)
+        if topic is not None:
+            topic.groups.pop(fact.group, None)
+
+    def _alias_set(self, fact: AliasSet) -> None:
+        topic = self.by_id.get(fact.topic_id)
+        if topic is None:
+            return
+        if topic.alias is not None and self.aliases.get(topic.alias) is topic:
+            del self.aliases[topic.alias]
+        topic.alias = fact.alias
+        if fact.alias is not None:
+            self.aliases[fact.alias] = topic
+
+    def _routes_set(self, fact: RoutesSet) -> None:
+        # The version rises even for a topic that is gone: whoever looks at it must see that something changed.
+        self.routes_version = max(self.routes_version, fact.version)
+        topic = self.by_id.get(fact.topic_id)
+        if topic is not None:
+            self._forget_routes(topic)
+            topic.routes = list(fact.routes)
+            self._index_routes(topic)
+
+    def _index_routes(self, topic: Topic) -> None:
+        for route in topic.routes:
+            self.routes.setdefault((route.table, route.op), []).append((topic, route))
+
+    def _forget_routes(self, topic: Topic) -> None:
+        for key in {(route.table, route.op) for route in topic.routes}:
+            kept = [each for each in self.routes.get(key, []) if each[0] is not topic]
+            if kept:
+                self.routes[key] = kept
+            else:
+                self.routes.pop(key, None)

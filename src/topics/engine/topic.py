@@ -2,9 +2,11 @@
 
 from topics.engine.cache import Cache
 from topics.engine.dedupe import Dedupe
+from topics.engine.group import Group
 from topics.engine.partition import Partition, Totals
 from topics.engine.priority import effective_priority
 from topics.model.config import TopicConfig
+from topics.model.route import Route
 
 
 class Topic:
@@ -28,6 +30,10 @@ class Topic:
         self.created_ts = ts
         self.partitions = [Partition(topic_id, number, texts, totals) for number in range(partitions)]
         self.dedupe = Dedupe()
+        # A second name, the table changes that come in, and how far consumer groups have come.
+        self.alias: str | None = None
+        self.routes: list[Route] = []
+        self.groups: dict[str, Group] = {}
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from topics.model.config import TopicConfig
 from topics.model.page import Page
+from topics.model.route import Route
 
 # Why records below a floor are gone; bits, because both can be true.
 CAP = 1
@@ -105,6 +106,42 @@ class Lost(Struct, array_like=True, tag=10):
     reasons: int
 
 
+class GroupMoved(Struct, array_like=True, tag=40):
+    """A consumer group stands here in a partition from now on, wherever it stood before.
+
+    `start` is where it was pinned or put; everything up to `acked` is done (0: nothing yet).
+    """
+
+    topic_id: int
+    partition: int
+    group: str
+    start: int
+    acked: int
+    ts: int
+
+
+class GroupDropped(Struct, array_like=True, tag=41):
+    """A consumer group and all its positions are forgotten."""
+
+    topic_id: int
+    group: str
+
+
+class AliasSet(Struct, array_like=True, tag=42):
+    """The topic answers to this second name, or to none any more."""
+
+    topic_id: int
+    alias: str | None
+
+
+class RoutesSet(Struct, array_like=True, tag=43):
+    """These are all routes of the topic; `version` is that of all routes of the server together."""
+
+    topic_id: int
+    routes: list[Route]
+    version: int
+
+
 Fact = (
     TopicCreated
     | TopicConfigured
@@ -116,4 +153,8 @@ Fact = (
     | Sealed
     | HeadMoved
     | Lost
+    | GroupMoved
+    | GroupDropped
+    | AliasSet
+    | RoutesSet
 )

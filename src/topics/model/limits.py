@@ -29,3 +29,4 @@ class Limits(Struct, frozen=True):
     max_inflight_per_key: int = 1000
     max_idempotency_keys: int = 1_000_000
     max_watch_topics: int = 256
+    max_groups: int = 10_000

@@ -50,6 +50,8 @@ OPTIONS = [
     _server("TOPICS_PROBE_AUTH", "auth", "probe_auth", "probe_auth", kind="flag"),
     _server("TOPICS_ALLOW_INSECURE_NO_AUTH", "auth", "allow_insecure_no_auth", "allow_insecure_no_auth", kind="flag"),
     _server("TOPICS_JWT_SECRET", "auth", "jwt_secret", "jwt_secret", secret=True),
+    _server("TOPICS_JWT_PUBLIC_KEY", "auth", "jwt_public_key", "jwt_public_key"),
+    _server("TOPICS_TOKEN_SECONDS", "auth", "token_seconds", "token_seconds", kind="number", low=1),
     _server("TOPICS_LOG_FORMAT", "logs", "format", "log_format", choices=("text", "json")),
     _server("TOPICS_LOG_LEVEL", "logs", "level", "log_level", choices=("debug", "info", "warning", "error")),
     _server("TOPICS_SLOW_MS", "logs", "slow_ms", "slow_ms", kind="number"),
@@ -60,6 +62,7 @@ OPTIONS = [
         "TOPICS_DEFAULT_CONSUME_TIMEOUT", "topics", "default_consume_timeout", "default_consume_timeout", kind="number"
     ),
     _server("TOPICS_MAX_CONSUME_TIMEOUT", "topics", "max_consume_timeout", "max_consume_timeout", kind="number"),
+    _server("TOPICS_CONSUMER_SESSION_MS", "topics", "consumer_session_ms", "consumer_session_ms", kind="number", low=1),
     _server(
         "TOPICS_ALLOW_USER_ROLE_CONSUME", "topics", "allow_user_role_consume", "allow_user_role_consume", kind="flag"
     ),
@@ -76,6 +79,7 @@ OPTIONS = [
     _limit("max_routers", 0),
     _limit("max_watch_sessions", 0),
     _limit("max_watch_topics"),
+    _limit("max_groups", 0),
     _limit("max_sse_connections", 0),
     _limit("max_sse_connections_per_key", 0),
     _limit("max_inflight_per_key", 0),

@@ -53,6 +53,10 @@ class Settings(Struct, frozen=True):
     allow_insecure_no_auth: bool = False
     # Signs and checks tokens, so it has to stay.
     jwt_secret: str | None = None
+    # A PEM text or the path of one: tokens signed by somebody else are taken too.
+    jwt_public_key: str | None = None
+    # How long a token given out at login is good.
+    token_seconds: int = 3600
     users: tuple[User, ...] = ()
     log_format: str = "text"
     log_level: str = "info"
@@ -67,6 +71,8 @@ class Settings(Struct, frozen=True):
     default_consume_timeout: int = 30
     max_consume_timeout: int = 300
     allow_user_role_consume: bool = False
+    # How long a member of a consumer group keeps its partitions without being heard of.
+    consumer_session_ms: int = 30_000
     limits: Limits = Limits()
     storage: StorageSettings = StorageSettings()
     # Variables that look like ours but mean nothing, usually a typing error.

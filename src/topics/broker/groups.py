@@ -1,0 +1,385 @@
+"""Consumer groups at work: pin, fetch, ack, seek.
+
+What moves a group is a commit like any other: decided on what is decided already, true when the log has it, answered as
+late as the topic's class demands. An ack on an `fsync` topic is synced before it is answered.
+
+Fetching changes nothing: what was handed out and not acked comes again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw, Struct
+
+from topics.broker.committer import Commit
+from topics.engine.group import Group, Lag, Member, Position, lag
+from topics.engine.partition import Partition, Tombstone
+from topics.engine.render import USUAL
+from topics.engine.topic import Topic
+from topics.model.errors import InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
+from topics.model.facts import Fact, GroupDropped, GroupMoved
+
+if TYPE_CHECKING:
+    from topics.broker.broker import Broker
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Fetched",
+    "Group",
+    "Lag",
+    "Member",
+    "Message",
+    "Offset",
+    "Partition",
+    "Position",
+    "Seek",
+    "Start",
+    "Timestamp",
+    "Tombstone",
+    "ack",
+    "check_group",
+    "drop_group",
+    "fetch",
+    "find_group",
+    "group_lag",
+    "move_past",
+    "pin",
+    "seek",
+]
+
+GROUP_NAME_CHARS = 255
+EARLIEST = "Earliest"
+LATEST = "Latest"
+
+
+class Offset(Struct, frozen=True):
+    offset: int
+
+
+class Timestamp(Struct, frozen=True):
+    """The first record at or after this time, in milliseconds."""
+
+    ts: int
+
+
+Start = str | Offset
+Target = str | Offset | Timestamp
+
+
+class Message(Struct):
+    """A record as it is read for a consumer; `data` and `meta` are the bytes that were written."""
+
+    offset: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    data: Raw
+    meta: Raw = Raw()
+
+
+class Fetched(Struct):
+    """What a group gets to see of a partition, and where it goes on."""
+
+    partition: int
+    messages: list[Message]
+    next_offset: int
+    has_more: bool
+    tombstone: Tombstone | None
+
+    @property
+    def nothing(self) -> bool:
+        return not self.messages and self.tombstone is None
+
+
+class Seek(Struct):
+    """Where a seek puts a group in one partition, and where it stood."""
+
+    partition: int
+    before: int | None
+    after: int
+    lag: Lag
+
+
+_decode_messages = msgspec.json.Decoder(list[Message]).decode
+
+
+def check_group(name: str) -> str:
+    """Any text names a group; only its length is bounded."""
+    if not 1 <= len(name) <= GROUP_NAME_CHARS:
+        raise InvalidRequest(f"a group name has 1 to {GROUP_NAME_CHARS} characters")
+    return name
+
+
+def find_group(topic: Topic, name: str) -> Group:
+    group = topic.groups.get(name)
+    if group is None or not (group.positions or group.members):
+        raise NotFound(
+            f'topic "{topic.name}" has no consumer group "{name}"',
+            code="group_not_found",
+            detail={"topic": topic.name, "group_id": name},
+        )
+    return group
+
+
+def group_of(broker: "Broker", topic: Topic, name: str) -> Group:
+    """The group, made if it is new: nothing of it is durable before its first position is."""
+    group = topic.groups.get(name)
+    if group is None:
+        most = broker.limits.max_groups
+        if most and len(topic.groups) >= most:
+            raise Throttled(
+                f'topic "{topic.name}" has {most} consumer groups already', detail={"limit": "max_groups", "max": most}
+            )
+        group = topic.groups[check_group(name)] = Group(name)
+    return group
+
+
+def group_lag(broker: "Broker", partition: Partition, position: Position) -> Lag:
+    return lag(partition, position.next_offset, broker.runtime.now_ms())
+
+
+# Reading
+
+
+def fetch(broker: "Broker", topic: Topic, partition: Partition, next_offset: int, limit: int, budget: int) -> Fetched:
+    """Records from `next_offset` on. `has_more` says whether there is a record behind the last one handed out."""
+    if topic.config.ttl_ms:
+        broker.evict(topic, partition)
+    broker.touch(topic)
+    number = partition.number
+    if next_offset > partition.head_seq:
+        return Fetched(number, [], next_offset, False, None)
+    read = partition.read(next_offset - 1, limit, budget, USUAL)
+    messages = _decode_messages(b"[%b]" % read.records) if read.count else []
+    if messages:
+        next_offset = messages[-1].offset + 1
+    elif read.tombstone is not None:
+        next_offset = read.tombstone.gap_to + 1
+    more = partition.next_live(next_offset) is not None
+    return Fetched(number, messages, next_offset, more, read.tombstone)
+
+
+def start_offset(partition: Partition, position: Position, start: Start) -> int:
+    """Where a poll begins: an explicit offset counts unless something behind it was acked."""
+    if isinstance(start, Offset):
+        return max(start.offset, position.acked + 1)
+    return position.next_offset
+
+
+# Moving
+
+
+class MoveGroup(Commit):
+    """Positions of one group, decided together; true when the log has them.
+
+    What moves the groups of a topic keeps the order of its first partition, so positions become true in the order in
+    which they were decided.
+    """
+
+    __slots__ = ("_before", "_broker", "_group", "_reply")
+
+    def __init__(
+        self,
+        broker: "Broker",
+        topic: Topic,
+        group: Group,
+        positions: dict[int, Position],
+        reply: Callable[[TopicsError | None], None],
+    ) -> None:
+        facts: list[Fact] = [
+            GroupMoved(topic.id, number, group.name, each.start, each.acked, each.ts)
+            for number, each in positions.items()
+        ]
+        super().__init__(facts, topic.partitions[0])
+        self.sync = topic.config.durability == "fsync"
+        self._broker = broker
+        self._group = group
+        self._reply = reply
+        self._before = {number: group.decided.get(number) for number in positions}
+        group.decided.update(positions)
+
+    def apply(self) -> None:
+        decided = self._group.decided
+        for fact in self.facts:
+            assert isinstance(fact, GroupMoved)
+            self._broker.state.apply(fact)
+            # A later decision that is still under way stands.
+            if decided.get(fact.partition) == Position(fact.start, fact.acked, fact.ts):
+                del decided[fact.partition]
+        self._reply(None)
+
+    def fail(self, error: TopicsError) -> None:
+        for number, before in self._before.items():
+            if before is None:
+                self._group.decided.pop(number, None)
+            else:
+                self._group.decided[number] = before
+        self._reply(error)
+
+
+class DropGroup(Commit):
+    """A group is forgotten."""
+
+    __slots__ = ("_broker", "_reply")
+
+    def __init__(
+        self, broker: "Broker", topic: Topic, group_name: str, reply: Callable[[TopicsError | None], None]
+    ) -> None:
+        super().__init__([GroupDropped(topic.id, group_name)], topic.partitions[0])
+        self.sync = True
+        self._broker = broker
+        self._reply = reply
+
+    def apply(self) -> None:
+        self._broker.state.apply(self.facts[0])
+        self._reply(None)
+
+    def fail(self, error: TopicsError) -> None:
+        self._reply(error)
+
+
+def pin(
+    broker: "Broker",
+    topic: Topic,
+    group: Group,
+    partitions: Sequence[Partition],
+    start: Start,
+    reply: Callable[[TopicsError | None], None],
+) -> None:
+    """Every one of these partitions has a durable position of the group, made from `start` where there was none."""
+    missing = [partition for partition in partitions if partition.number not in group.positions]
+    if not missing:
+        reply(None)
+        return
+    now_ms = broker.runtime.now_ms()
+    positions = {}
+    for partition in missing:
+        # Another poll's pin may be on its way: repeating it is how this one waits for it.
+        decided = group.decided.get(partition.number)
+        positions[partition.number] = decided or Position(_resolve(broker, topic, partition, start), 0, now_ms)
+    _move(broker, topic, group, positions, reply)
+
+
+def ack(
+    broker: "Broker",
+    topic: Topic,
+    group_name: str,
+    partition: Partition,
+    up_to: int,
+    reply: Callable[[int | TopicsError], None],
+) -> None:
+    """Everything up to `up_to` is done for this group. Answers the standing position, which never goes back.
+
+    Raises InvalidRequest beyond the last record.
+    """
+    if up_to > partition.head_seq:
+        raise InvalidRequest(
+            f"offset {up_to} does not exist yet; the last one is {partition.head_seq}",
+            detail={"upto_offset": up_to, "last_offset": partition.head_seq},
+        )
+    known = topic.groups.get(group_name)
+    if not up_to and (known is None or known.latest(partition.number) is None):
+        check_group(group_name)
+        reply(0)
+        return
+    group = group_of(broker, topic, group_name)
+    now_ms = broker.runtime.now_ms()
+    before = group.latest(partition.number)
+    after = (before or Position(up_to + 1, 0, now_ms)).acked_up_to(up_to, now_ms)
+    if after is before and partition.number not in group.decided:
+        reply(after.acked)
+        return
+
+    def moved(error: TopicsError | None) -> None:
+        if group.members:
+            # What was handed out is done, so its partition may be passed on to a member that has none.
+            group.share(len(topic.partitions))
+            broker.wake(topic)
+        reply(after.acked if error is None else error)
+
+    _move(broker, topic, group, {partition.number: after}, moved)
+
+
+def move_past(broker: "Broker", topic: Topic, group: Group, fetched: Fetched) -> None:
+    """Everything a group had not read is lost and it has been told: go on behind the gap, without an ack to say so."""
+    number = fetched.partition
+    position = group.latest(number)
+    if position is not None and position.next_offset < fetched.next_offset:
+        moved = Position(fetched.next_offset, position.acked, broker.runtime.now_ms())
+        _move(broker, topic, group, {number: moved}, _ignore)
+
+
+def seek(
+    broker: "Broker",
+    topic: Topic,
+    group_name: str,
+    partitions: Sequence[Partition],
+    target: Target,
+    *,
+    dry_run: bool,
+    reply: Callable[[list[Seek] | TopicsError], None],
+) -> None:
+    """Put the group somewhere else in these partitions, all or none. A dry run only says where that would be."""
+    group = find_group(topic, group_name)
+    now_ms = broker.runtime.now_ms()
+    seeks: list[Seek] = []
+    positions: dict[int, Position] = {}
+    for partition in partitions:
+        after = _resolve(broker, topic, partition, target)
+        if after > partition.head_seq + 1:
+            raise InvalidRequest(
+                f"offset {after} does not exist yet; the last one of partition {partition.number} is "
+                f"{partition.head_seq}",
+                detail={"partition_id": partition.number, "last_offset": partition.head_seq},
+            )
+        before = group.latest(partition.number)
+        seeks.append(
+            Seek(partition.number, None if before is None else before.next_offset, after, lag(partition, after, now_ms))
+        )
+        positions[partition.number] = Position(after, after - 1, now_ms)
+    if dry_run:
+        reply(seeks)
+        return
+
+    def moved(error: TopicsError | None) -> None:
+        broker.wake(topic)
+        reply(seeks if error is None else error)
+
+    _move(broker, topic, group, positions, moved)
+
+
+def drop_group(
+    broker: "Broker", topic: Topic, group_name: str, reply: Callable[[TopicsError | None], None]
+) -> None:
+    """Forget the group and its positions."""
+    find_group(topic, group_name)
+    lane = broker.committer.lane_of(topic.id)
+    broker.committer.check_writable(lane)
+    broker.committer.submit(lane, DropGroup(broker, topic, group_name, reply))
+
+
+def _move(
+    broker: "Broker",
+    topic: Topic,
+    group: Group,
+    positions: dict[int, Position],
+    reply: Callable[[TopicsError | None], None],
+) -> None:
+    if broker.state.by_id.get(topic.id) is not topic:
+        raise topic_not_found(topic.name)
+    lane = broker.committer.lane_of(topic.id)
+    broker.committer.check_writable(lane)
+    broker.committer.submit(lane, MoveGroup(broker, topic, group, positions, reply))
+
+
+def _resolve(broker: "Broker", topic: Topic, partition: Partition, target: Target) -> int:
+    broker.evict(topic, partition)
+    if isinstance(target, Offset):
+        return max(target.offset, 1)
+    if isinstance(target, Timestamp):
+        return partition.first_at_or_after(target.ts)
+    return partition.earliest_seq if target == EARLIEST else partition.head_seq + 1
+
+
+def _ignore(_: TopicsError | None) -> None:
+    pass
