@@ -44,9 +44,11 @@ __all__ = [
     "fetch",
     "find_group",
     "group_lag",
+    "group_of",
     "move_past",
     "pin",
     "seek",
+    "start_offset",
 ]
 
 GROUP_NAME_CHARS = 255
@@ -305,7 +307,7 @@ def move_past(broker: "Broker", topic: Topic, group: Group, fetched: Fetched) ->
     number = fetched.partition
     position = group.latest(number)
     if position is not None and position.next_offset < fetched.next_offset:
-        moved = Position(fetched.next_offset, position.acked, broker.runtime.now_ms())
+        moved = Position(position.start, fetched.next_offset - 1, broker.runtime.now_ms())
         _move(broker, topic, group, {number: moved}, _ignore)
 
 
@@ -348,9 +350,7 @@ def seek(
     _move(broker, topic, group, positions, moved)
 
 
-def drop_group(
-    broker: "Broker", topic: Topic, group_name: str, reply: Callable[[TopicsError | None], None]
-) -> None:
+def drop_group(broker: "Broker", topic: Topic, group_name: str, reply: Callable[[TopicsError | None], None]) -> None:
     """Forget the group and its positions."""
     find_group(topic, group_name)
     lane = broker.committer.lane_of(topic.id)

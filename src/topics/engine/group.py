@@ -193,7 +193,9 @@ def lag(partition: Partition, next_offset: int, now_ms: int) -> Lag:
     first = partition.next_live(next_offset)
     if first is None:
         return NO_LAG
-    records = sum([live_from(segment, next_offset) for segment in partition.segments if segment.last_seq >= next_offset])
+    records = sum(
+        [live_from(segment, next_offset) for segment in partition.segments if segment.last_seq >= next_offset]
+    )
     page = partition.find(first)
     assert page is not None
     oldest_ts = page_times(page)[first - page.first_seq]

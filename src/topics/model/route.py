@@ -25,4 +25,6 @@ class Route(Struct, frozen=True):
 
     def same_as(self, other: "Route") -> bool:
         """Whether both say the same, whenever they were made."""
-        return all([getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "version"])
+        return all(
+            [getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "version"]
+        )

@@ -19,6 +19,8 @@ WRITE = 2
 DELETE = 4
 ADMIN = 8
 ALL = READ | WRITE | DELETE | ADMIN
+# To read as a consumer group without the right to write: see `check_consume`.
+CONSUME = 16
 # Any valid key will do: what is asked for later, in a socket, is authorised one by one.
 ANY_KEY = 0
 # Open to everybody, unless the server was told to guard its probes.
@@ -101,6 +103,12 @@ EVERYONE = Caller("everyone", limited=False)
 
 NOBODY = Caller("nobody", 0, ("/",), limited=False)
 """Whoever asks for what is open to all on a server with keys: no name begins with a slash."""
+
+
+def check_consume(caller: Caller) -> None:
+    """Raises Forbidden unless the caller may move a consumer group, which takes read and write, or the role's leave."""
+    if not caller.may(READ | CONSUME):
+        caller.check_scope(READ | WRITE)
 
 
 class Admitted(Protocol):

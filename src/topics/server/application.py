@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from topics.broker.broker import Broker
 from topics.model.errors import TopicsError
-from topics.server.access import ADMIN, DELETE, PROBE, READ, WRITE
+from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, READ, WRITE
 from topics.server.admission import Admission, Gate
 from topics.server.answers import encode, render_error, send_error
 from topics.server.deletion import delete_records
 from topics.server.diff import diff_records
+from topics.server.groups import ack_messages, consume_messages, leave_group, seek_group
 from topics.server.http import Refusal, Request, RequestHead
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
 from topics.server.records import append_records
@@ -67,10 +68,19 @@ class TopicsApplication:
         add("/v0/topics/*", scope=DELETE, delete=self._with_broker(delete_topic))
         add("/v0/topics/*/diff", scope=READ, post=self._with_broker(diff_records))
         add("/v0/topics/*/delete", scope=DELETE, post=self._with_broker(delete_records))
+        for root in ("/api", "/v1/api"):
+            # What these may do to which topic is in their bodies: their handlers check it.
+            add(f"{root}/topics/consume", scope=ANY_KEY, post=self._with_service(consume_messages))
+            add(f"{root}/topics/ack", scope=ANY_KEY, post=self._with_service(ack_messages))
+            add(f"{root}/topics/seek", scope=ANY_KEY, post=self._with_broker(_bare(seek_group)))
+            add(f"{root}/topics/leave", scope=ANY_KEY, post=self._with_broker(_bare(leave_group)))
         for path in ("/v0/health", "/healthz"):
             add(path, scope=PROBE, get=lambda request, name: get_health(self.service, request, name))
         for path in ("/v0/ready", "/readyz"):
             add(path, scope=PROBE, get=lambda request, name: get_ready(self.service, request, name))
+
+    def _with_service(self, handler: Callable[[Service, Broker, Request], None]) -> Handler:
+        return self._with_broker(lambda broker, request, _name: handler(self.service, broker, request))
 
     def _with_broker(self, handler: BrokerHandler) -> Handler:
         service = self.service
@@ -84,3 +94,8 @@ class TopicsApplication:
             handler(broker, request, name)
 
         return handle
+
+
+def _bare(handler: Callable[[Broker, Request], None]) -> BrokerHandler:
+    """A handler whose path holds no name."""
+    return lambda broker, request, _name: handler(broker, request)
