@@ -38,7 +38,7 @@ from topics.broker.runtime import Timer
 from topics.model.config import U64, check_u64
 from topics.model.errors import Conflict, InvalidRequest, TopicsError, topic_not_found
 from topics.server.access import caller_of, check_consume
-from topics.server.answers import encode, send, send_error, send_text
+from topics.server.answers import send, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.diff import encode_tombstone
 from topics.server.http import Request
@@ -373,24 +373,20 @@ class Consume:
 
     def _answer(self, fetched: Fetched | None) -> None:
         self._end()
-        topic = self._topic
         if fetched is None:
             # A member without a partition: more members than partitions.
-            send(
-                self._request,
-                200,
-                {"messages": [], "next_offset": 0, "has_more": False, "partition_id": None, "tombstone": None},
-            )
+            fields: dict[str, Any] = {"messages": [], "next_offset": 0, "has_more": False}
+            send(self._request, 200, {**fields, "partition_id": None, "tombstone": None})
             return
-        tombstone = b"null" if fetched.tombstone is None else encode_tombstone(fetched.tombstone)
-        text = b'{"messages":%b,"next_offset":%d,"has_more":%b,"partition_id":%d,"tombstone":%b' % (
-            encode(message_objects(topic, fetched)),
-            fetched.next_offset,
-            b"true" if fetched.has_more else b"false",
-            fetched.partition,
-            tombstone,
-        )
-        send_text(self._request, 200, text)
+        tombstone = fetched.tombstone
+        fields = {
+            "messages": message_objects(self._topic, fetched),
+            "next_offset": fetched.next_offset,
+            "has_more": fetched.has_more,
+            "partition_id": fetched.partition,
+            "tombstone": None if tombstone is None else msgspec.Raw(encode_tombstone(tombstone)),
+        }
+        send(self._request, 200, fields)
 
     def _refuse(self, error: TopicsError) -> None:
         self._end()
