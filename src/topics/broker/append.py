@@ -10,6 +10,7 @@ Two writes with the same idempotency key in flight become one: the second waits 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from xxhash import xxh64_intdigest
 
 from topics.broker.committer import Commit
@@ -28,24 +29,19 @@ if TYPE_CHECKING:
 Reply = Callable[["Append | TopicsError"], None]
 
 
-class Append:
+class Append(Struct, gc=False):
     """One write of one request: what it was given, and its outcome once it is answered."""
 
-    __slots__ = ("count", "created", "deduped", "first_seq", "followers", "group", "key", "partition", "reply", "topic")
-
-    def __init__(
-        self, topic: Topic, partition: Partition, first_seq: int, count: int, key: str | None, reply: Reply
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.first_seq = first_seq
-        self.count = count
-        self.key = key
-        self.reply = reply
-        self.created = False
-        self.deduped = False
-        self.group: AppendGroup | None = None
-        self.followers: list[Reply] | None = None
+    topic: Topic
+    partition: Partition
+    first_seq: int
+    count: int
+    key: str | None
+    reply: Reply
+    created: bool = False
+    deduped: bool = False
+    group: "AppendGroup | None" = None
+    followers: list[Reply] | None = None
 
     @property
     def last_seq(self) -> int:
@@ -199,13 +195,13 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
     follows another write with the same key, or was answered. Raises a TopicsError when the write is refused; then
     nothing has changed.
     """
-    now_ms = broker.runtime.now_ms()
     partition = topic.partitions[0]
     if batch.partition or batch.partition_key is not None:
         partition = choose_partition(topic, batch)
     config = topic.config
     key = batch.key
     if key is not None:
+        now_ms = broker.runtime.now_ms()
         kept = topic.dedupe.find(key, now_ms, config.idempotency_window_ms)
         if kept is not None:
             reply(deduped(topic, topic.partitions[kept.partition], kept.first_seq, kept.count, reply))
@@ -228,6 +224,7 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
         group.add(batch, member)
         return None
     ts = partition.last_ts
+    now_ms = broker.runtime.now_ms()
     if now_ms > ts:
         partition.last_ts = ts = now_ms
     group = AppendGroup(broker, topic, partition, ts)

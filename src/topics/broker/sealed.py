@@ -10,6 +10,8 @@ from topics.storage.fs import FileSystem
 from topics.storage.segment import FlagFile, SegmentFile, segment_base
 
 OPEN_MOST = 32
+# Records a reader gets as one page from a sealed segment.
+RUN_MOST = 1000
 
 
 class Shelf:
@@ -103,6 +105,16 @@ class SealedSegment(Segment):
         page: Page | None = self._shelf.pages.get(key)
         if page is None:
             page = file.page(seq, PAGE_RECORDS)
+            self._shelf.pages.put(key, page, page.size + 200)
+        return page
+
+    def run_at(self, seq: int, most: int) -> Page:
+        # From exactly there: a reader who goes through a segment then takes every page whole, and once.
+        most = min(most, RUN_MOST)
+        key = (self.base, seq, most)
+        page: Page | None = self._shelf.pages.get(key)
+        if page is None:
+            page = self._shelf.file(self.base, self.info).run(seq, most)
             self._shelf.pages.put(key, page, page.size + 200)
         return page
 

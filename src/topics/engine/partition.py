@@ -496,7 +496,7 @@ class Partition:
             seq = live
             stop = min(segment.last_seq, last)
             while seq <= stop:
-                page = segment.page_at(seq)
+                page = segment.run_at(seq, left)
                 first_seq, count, size = page.first_seq, page.count, page.size
                 page_last = min(first_seq + count - 1, stop)
                 flags = segment.flags_between(seq, page_last)

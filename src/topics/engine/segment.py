@@ -41,6 +41,10 @@ class Segment(ABC):
     def page_at(self, seq: int) -> Page:
         """The page that holds `seq`, which lies within the segment and is not below `low`."""
 
+    def run_at(self, seq: int, most: int) -> Page:
+        """A page that holds `seq`, for a reader who goes on from there with about `most` records."""
+        return self.page_at(seq)
+
     @abstractmethod
     def flags(self) -> bytearray | None:
         """One byte per record from first_seq on, or None while no record is flagged. Not to be changed by the caller."""

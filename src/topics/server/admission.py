@@ -15,7 +15,7 @@ from topics.server.routing import Handler, Match, Route, Routes
 class Admission:
     """The way of a request through the server."""
 
-    __slots__ = ("caller", "counted", "handler", "name", "once")
+    __slots__ = ("caller", "counted", "handler", "name", "note", "once")
 
     def __init__(self, handler: Handler, name: str, caller: Caller, counted: bool) -> None:
         self.handler = handler
@@ -23,6 +23,8 @@ class Admission:
         self.caller = caller
         self.counted = counted
         """The request holds one of its caller's slots until it is answered."""
+        self.note: object = None
+        """The handler's own: what it concluded from the head and need not work out again."""
         self.once = not caller.lasting
         """Decided anew for the next request, though its head be equal."""
 

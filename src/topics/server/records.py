@@ -2,28 +2,40 @@
 
 from time import perf_counter
 
+from msgspec import Struct
+
 from topics.broker.append import Append
 from topics.broker.broker import Broker
 from topics.model.batch import decode_batch
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.server.access import caller_of
+from topics.server.admission import Admission
 from topics.server.answers import send_error
 from topics.server.bodies import Query, require_json
 from topics.server.http import Request
 
 
+class Options(Struct, frozen=True):
+    """What the head of a write says; the same for all writes with the same head."""
+
+    return_seqs: bool
+    # The Idempotency-Key header, which the body's own key beats.
+    key: str | None
+
+
 def append_records(broker: Broker, request: Request, name: str) -> None:
-    require_json(request)
     limits = broker.limits
+    admission: Admission = request.head.memo  # type: ignore[assignment]
+    options = admission.note
+    if not isinstance(options, Options):
+        require_json(request)
+        options = admission.note = read_options(request, limits.max_key_chars)
     batch = decode_batch(request.body, limits)
     if batch.config is not None and isinstance(batch.config.dead_letter, str):
         caller_of(request).check_topic(batch.config.dead_letter)
     if batch.key is None:
-        header = request.header(b"idempotency-key")
-        # An empty one says nothing; taken for a key it would make strangers' writes the same.
-        if header:
-            batch.key = _header_key(header, limits.max_key_chars)
-    return_seqs = not request.query or Query(request.query).flag("return_seqs", True)
+        batch.key = options.key
+    return_seqs = options.return_seqs
 
     def reply(outcome: Append | TopicsError) -> None:
         if isinstance(outcome, Append):
@@ -71,6 +83,13 @@ def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
 
 
 _NO_TIMING = b'"wal_append_ms":0.0,"fsync_ms":0.0'
+
+
+def read_options(request: Request, max_key_chars: int) -> Options:
+    # An empty key says nothing; taken for one it would make strangers' writes the same.
+    header = request.header(b"idempotency-key")
+    key = _header_key(header, max_key_chars) if header else None
+    return Options(Query(request.query).flag("return_seqs", True), key)
 
 
 def _header_key(header: bytes, most_chars: int) -> str:

@@ -51,7 +51,7 @@ def write_segment(
 
     remove_segment(fs, base)
     fs.make_directory(ROOT)
-    _write_file(fs, base + ".arrow", _arrow_bytes(pa, _schema(pa), [_batch(pa, some) for some in _batches(pages)]))
+    _write_file(fs, base + ".arrow", _arrow_bytes(pa, _schema(pa), _batches(pa, pages)))
     if tags:
         names = pa.array([name.decode() for name, _ in tags], pa.string())
         seqs = pa.array([seqs for _, seqs in tags], pa.list_(pa.int64()))
@@ -106,6 +106,13 @@ class SegmentFile:
         batch = self.batches[number]
         start = (seq - batch.first_seq) // records * records
         return columns.page(batch.first_seq, start, min(start + records, batch.rows))
+
+    def run(self, seq: int, most: int) -> Page:
+        """Up to `most` records from `seq` on; fewer at the end of a batch."""
+        number = bisect_right(self._starts, seq) - 1
+        batch = self.batches[number]
+        start = seq - batch.first_seq
+        return self._batch(number).page(batch.first_seq, start, min(start + most, batch.rows))
 
     def record_batch(self, number: int) -> Any:
         """A batch as pyarrow has it: seq, ts, node, tag, data, meta."""
@@ -190,7 +197,9 @@ class _Columns:
         metas = self._meta.joined(start, stop)
         nodes = self._nodes.joined(start, count)
         tags = self._tags.joined(start, count)
-        times = bytes(self._times[start * 8 : stop * 8])
+        moments = bytes(self._times[start * 8 : stop * 8])
+        # Times never fall, so equal ends mean one time for all.
+        times = int.from_bytes(moments[:8], "little", signed=True) if moments[:8] == moments[-8:] else moments
         size = page_size(count, data, metas, nodes, tags)
         return LoadedPage(first_seq + start, count, times, data, metas, nodes, tags, size, datas)
 
@@ -285,17 +294,20 @@ def _schema(pa: Any) -> Any:
     )
 
 
-def _batches(pages: Sequence[Page]) -> list[list[Page]]:
-    """Neighbouring pages together until they make a batch of a good size."""
-    result: list[list[Page]] = []
-    records = size = BATCH_RECORDS
+def _batches(pa: Any, pages: Sequence[Page]) -> list[Any]:
+    """The pages as batches of a size at which checking one on first touch and keeping its offsets costs little."""
+    result = []
+    waiting: list[Page] = []
+    records = size = 0
     for page in pages:
-        if records + page.count > BATCH_RECORDS or size + page.size > BATCH_BYTES:
-            result.append([])
+        if waiting and (records + page.count > BATCH_RECORDS or size + page.size > BATCH_BYTES):
+            result.append(_batch(pa, waiting))
+            waiting = []
             records = size = 0
-        result[-1].append(page)
+        waiting.append(page)
         records += page.count
         size += page.size
+    result.append(_batch(pa, waiting))
     return result
 
 
