@@ -14,10 +14,29 @@ from topics.testing.server import running_server
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data_dir = str(tmp_path_factory.mktemp("data"))
-    with running_server(load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": data_dir})) as url:
+# Where records stand must make no difference: by default all of a test's records are in memory; the other server writes
+# them to segments, takes snapshots and rotates its log all the time, and keeps nothing it has read.
+SERVERS = {
+    "hot": {},
+    "sealed": {
+        "TOPICS_WAL_SHARDS": "2",
+        "TOPICS_WAL_FILE_BYTES": "65536",
+        "TOPICS_SEGMENT_BYTES": "4096",
+        "TOPICS_HOT_BYTES": "4096",
+        "TOPICS_CHECKPOINT_BYTES": "65536",
+        "TOPICS_CACHE_BYTES": "0",
+    },
+}
+
+
+@pytest.fixture(scope="session", params=SERVERS)
+def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    environment = {
+        "TOPICS_PORT": "0",
+        "TOPICS_DATA_DIR": str(tmp_path_factory.mktemp("data")),
+        **SERVERS[request.param],
+    }
+    with running_server(load_settings(environment)) as url:
         yield url
 
 

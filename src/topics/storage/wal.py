@@ -89,25 +89,26 @@ class WalShard:
     def rotate(self, room: int = 0) -> None:
         """Frames from now on go to a new file. Raises OSError, and the current file stays, when there is no room for one."""
         needed = HEADER_BYTES + room
+        # Held until the file counts: a thread that prepares the next one meanwhile must find this number taken.
         with self._preparing:
             if self._spare is None or self._spare_bytes < needed:
                 self._prepare(needed)
             file, capacity = self._spare, self._spare_bytes
             self._spare = None
-        assert file is not None
-        header = encode_header(self.number, self.file_number + 1, self.last_lsn, self._fs.boot_id())
-        try:
-            file.write_at(0, [header])
-        except OSError:
-            file.close()
-            self._fs.remove(file.path)
-            raise
+            assert file is not None
+            header = encode_header(self.number, self.file_number + 1, self.last_lsn, self._fs.boot_id())
+            try:
+                file.write_at(0, [header])
+            except OSError:
+                file.close()
+                self._fs.remove(file.path)
+                raise
+            self.file_number += 1
         if self._file is not None:
             self._unsynced.append(self._file)
             self.rotations += 1
         self._file = file
         self._offset, self._capacity = HEADER_BYTES, capacity
-        self.file_number += 1
 
     def prepare(self) -> None:
         """The next file exists, has its room on the disk, and its name survives a power cut. Any thread may call this."""
