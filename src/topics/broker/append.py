@@ -137,6 +137,7 @@ class AppendGroup(Commit):
             broker.evict(topic, partition)
         broker.appended(topic, partition, page.size)
         self.timing = b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (self.wal_ms, self.sync_ms)
+        broker.counts.appends += len(members)
         for member in members:
             member.reply(member)
         if key is not None:

@@ -12,6 +12,7 @@ from topics.broker.append import Append, AppendGroup, Reply, decide_append
 from topics.broker.checkpoint import Keeper, StorageSettings
 from topics.broker.committer import Committer, Lane, Note
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
+from topics.broker.counts import Counts
 from topics.broker.delete import DeleteRecords, RecordsGone
 from topics.broker.recovery import Recovered
 from topics.broker.routes import ChangeRoutes, new_routes_version
@@ -28,6 +29,9 @@ from topics.model.names import check_topic_name
 from topics.model.route import Route
 from topics.storage.fs import FileSystem
 from topics.storage.wal import WalShard
+
+# How often all topics are looked at for expired records while there is no room for new ones.
+SWEEP_INTERVAL_MS = 1000
 
 
 class Poll(Protocol):
@@ -61,12 +65,14 @@ class Broker:
         self.routes_version_decided = self.state.routes_version
         # Told when the routes change.
         self.on_routes_changed: set[Callable[[], None]] = set()
+        self.counts = Counts()
         # Readers that wait for something to read; a stopping server answers them.
         self.polls: set[Poll] = set()
         # Names with a create, configure or delete under way, each with the requests that wait for it.
         self._busy: dict[str, list[Callable[[], None]]] = {}
         self._watchers: dict[int, dict[Callable[[], None], None]] = {}
         self._woken: dict[int, None] = {}
+        self._swept_ms = 0
         self._fs = fs
 
     def start(self) -> None:
@@ -92,6 +98,9 @@ class Broker:
                 self.evict(topic, partition)
         self.committer.flush()
         self.committer.sync_all()
+        # Counted from here: what recovery did is not what this process did.
+        totals = self.state.totals
+        totals.appended = totals.evicted = totals.deleted = 0
 
     # Topics
 
@@ -297,8 +306,10 @@ class Broker:
 
     def check_total_bytes(self, size: int) -> None:
         most = self.limits.max_total_bytes
-        pending = self._pending_bytes()
-        if self.state.totals.bytes + pending + size > most:
+        size += self._pending_bytes()
+        if self.state.totals.bytes + size > most:
+            self._evict_expired()
+        if self.state.totals.bytes + size > most:
             raise Throttled(
                 f"all topics together may hold {most} bytes", detail={"limit": "max_total_bytes", "max": most}
             )
@@ -459,7 +470,18 @@ class Broker:
 
     def _pending_bytes(self) -> int:
         pending = [commit for lane in self.committer.lanes for commit in (*lane.commits, *lane.waiting)]
-        return sum([commit.size for commit in pending if isinstance(commit, AppendGroup)])
+        return sum([commit.size for commit in pending if isinstance(commit, AppendGroup | CreateTopic)])
+
+    def _evict_expired(self) -> None:
+        """What has expired is let go although nobody asks for it. At most once a second: it looks at every topic."""
+        now_ms = self.runtime.now_ms()
+        if abs(now_ms - self._swept_ms) < SWEEP_INTERVAL_MS:
+            return
+        self._swept_ms = now_ms
+        for topic in self.state.by_id.values():
+            if topic.config.ttl_ms:
+                for partition in topic.partitions:
+                    self.evict(topic, partition)
 
 
 def _shards(fs: FileSystem, recovered: Recovered, settings: StorageSettings) -> list[WalShard]:

@@ -60,6 +60,11 @@ class CreateTopic(Commit):
         self._first = first
         self._reply = reply
 
+    @property
+    def size(self) -> int:
+        """The bytes of the first write."""
+        return self._first.size if self._first is not None else 0
+
     def apply(self) -> None:
         # The topic object exists already because its first write was decided on it; adding it is what makes it true.
         self._broker.state.add(self._topic)

@@ -58,4 +58,9 @@ def read(broker: "Broker", wanted: ReadRequest) -> Answer:
         from_seq = max(from_seq, partition.first_at_or_after(wanted.from_ts) - 1)
     recreated = wanted.epoch is not None and wanted.epoch != topic.epoch
     found = partition.read(from_seq, wanted.limit, wanted.budget, view, recreated=recreated)
+    counts = broker.counts
+    counts.reads += 1
+    counts.records_read += found.count
+    if found.tombstone is not None:
+        counts.tombstones += 1
     return Answer(topic, found, partition.head_seq, partition.earliest_seq)

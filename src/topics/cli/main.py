@@ -13,6 +13,7 @@ from topics import __version__
 # Command -> (module with `run(argv) -> int`, the line shown by `topics --help`).
 COMMANDS = {
     "serve": ("topics.cli.serve", "start the server"),
+    "config": ("topics.cli.config", "print the effective settings"),
     "check": ("topics.cli.check", "verify a data directory and say what was found"),
 }
 

@@ -54,13 +54,16 @@ class Read(Struct):
 
 
 class Totals:
-    """Live records and bytes over all partitions."""
+    """Live records and bytes over all partitions, and how many came and went."""
 
-    __slots__ = ("bytes", "records")
+    __slots__ = ("appended", "bytes", "deleted", "evicted", "records")
 
     def __init__(self) -> None:
         self.records = 0
         self.bytes = 0
+        self.appended = 0
+        self.evicted = 0
+        self.deleted = 0
 
 
 class Partition:
@@ -118,6 +121,7 @@ class Partition:
         totals = self._totals
         totals.records += page.count
         totals.bytes += page.size
+        totals.appended += page.count
 
     def over_cap(self, config: TopicConfig) -> bool:
         """Whether records must go. A topic that rejects what does not fit never drops what it holds instead."""
@@ -149,7 +153,9 @@ class Partition:
         if fact.floor > self.evict_floor:
             self.evict_floor = fact.floor
             self.evict_reasons |= fact.reasons
+            before = self.count
             self._drop_below(fact.floor)
+            self._totals.evicted += before - self.count
 
     def apply_lost(self, fact: Lost) -> None:
         """Seqs first..last are taken and empty, and readers are told."""
@@ -239,6 +245,7 @@ class Partition:
                 emptied = emptied or not segment.live
             start = stop
         if taken:
+            self._totals.deleted += taken
             self._earliest = self._oldest_ts = None
             if emptied:
                 self._drop_empty()
@@ -250,7 +257,9 @@ class Partition:
         before = self.count
         self.delete_below = fact.bound
         self._drop_below(fact.bound)
-        return before - self.count
+        taken = before - self.count
+        self._totals.deleted += taken
+        return taken
 
     # Reading
 

@@ -17,8 +17,10 @@ from topics.server.deletion import delete_records
 from topics.server.diff import diff_records
 from topics.server.groups import ack_messages, consume_messages, leave_group, seek_group
 from topics.server.http import Refusal, Request, RequestHead
+from topics.server.logs import fields, request_fields
+from topics.server.metrics import get_metrics
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
-from topics.server.records import append_records
+from topics.server.records import append_records, park_append
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
 from topics.server.topics import delete_topic, get_topic, list_topics, put_topic
@@ -34,7 +36,8 @@ class TopicsApplication:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.routes = Routes()
-        self._gate = Gate(self.routes, service.authority, probe_auth=service.settings.probe_auth)
+        settings = service.settings
+        self._gate = Gate(self.routes, service.authority, probe_auth=settings.probe_auth)
         self._add_routes()
 
     def handle(self, request: Request) -> None:
@@ -56,14 +59,16 @@ class TopicsApplication:
         return None
 
     def error_body(self, request: Request, error: Exception) -> bytes:
-        log.error("unexpected error in %s %s", request.method.decode(), request.path.decode("latin-1"), exc_info=error)
-        return encode({"error": {"code": "internal", "message": "internal error"}})
+        about = request_fields(request)
+        log.error("unexpected error", extra=fields(**about), exc_info=error)
+        detail = {"request_id": about["request_id"]}
+        return encode({"error": {"code": "internal", "message": "internal error", "detail": detail}})
 
     def _add_routes(self) -> None:
         add = self.routes.add
         add("/v0/topics", scope=READ, get=self._with_broker(list_topics))
         add("/v0/topics/*", scope=READ, get=self._with_broker(get_topic))
-        add("/v0/topics/*", scope=WRITE, post=self._with_broker(append_records))
+        add("/v0/topics/*", scope=WRITE, post=self._appending())
         add("/v0/topics/*", scope=ADMIN, put=self._with_broker(put_topic))
         add("/v0/topics/*", scope=DELETE, delete=self._with_broker(delete_topic))
         add("/v0/topics/*/diff", scope=READ, post=self._with_broker(diff_records))
@@ -74,6 +79,7 @@ class TopicsApplication:
             add(f"{root}/topics/ack", scope=ANY_KEY, post=self._with_service(ack_messages))
             add(f"{root}/topics/seek", scope=ANY_KEY, post=self._with_broker(_bare(seek_group)))
             add(f"{root}/topics/leave", scope=ANY_KEY, post=self._with_broker(_bare(leave_group)))
+        add("/v0/metrics", scope=READ, get=lambda request, name: get_metrics(self.service, request, name))
         for path in ("/v0/health", "/healthz"):
             add(path, scope=PROBE, get=lambda request, name: get_health(self.service, request, name))
         for path in ("/v0/ready", "/readyz"):
@@ -92,6 +98,23 @@ class TopicsApplication:
             if broker is None:
                 raise not_ready(service)
             handler(broker, request, name)
+
+        return handle
+
+    def _appending(self) -> Handler:
+        """As `_with_broker`, and behind the throttle."""
+        service = self.service
+        throttle = service.throttle
+
+        def handle(request: Request, name: str) -> None:
+            broker = service.broker
+            if service.stopping:
+                raise shutting_down()
+            if broker is None:
+                raise not_ready(service)
+            if throttle.closed and park_append(throttle, broker, request, name):
+                return
+            append_records(broker, request, name)
 
         return handle
 

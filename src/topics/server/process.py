@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from time import perf_counter
 
@@ -18,6 +17,7 @@ from topics.broker.broker import Broker
 from topics.broker.directory import DataDirectory, DirectoryInUse
 from topics.broker.loop_runtime import LoopRuntime
 from topics.model.errors import CorruptStorage
+from topics.server import logs
 from topics.server.application import TopicsApplication
 from topics.server.authority import Authority
 from topics.server.http import HttpLimits, Listener
@@ -65,6 +65,7 @@ async def serve(
         await stop.wait()
         log.info("stopping")
         service.stopping = True
+        service.throttle.stop()
         for poll in list(broker.polls):
             poll.finish()
         await listener.stop(grace=settings.drain_ms / 1000)
@@ -115,6 +116,7 @@ async def _recover(
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     service.broker = broker
+    service.throttle.start(runtime)
     took_ms = (perf_counter() - started) * 1000
     log.info("ready: %s topics, %s frames replayed in %.0f ms", len(broker.state.topics), recovered.frames, took_ms)
     return broker
@@ -151,6 +153,6 @@ def run(settings: Settings) -> int:
     """Serve on the fastest loop there is, until told to stop."""
     import uvloop
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve(settings))

@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from topics.broker.append import Append
 from topics.broker.broker import Broker
+from topics.broker.throttle import Throttle
 from topics.model.batch import decode_batch
-from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.server.access import caller_of
 from topics.server.admission import Admission
 from topics.server.answers import send_error
@@ -23,7 +24,8 @@ class Options(Struct, frozen=True):
     key: str | None
 
 
-def append_records(broker: Broker, request: Request, name: str) -> None:
+def append_records(broker: Broker, request: Request, name: str, waited_ms: float = 0.0) -> None:
+    """`waited_ms` is how long the throttle has kept the write waiting."""
     limits = broker.limits
     admission: Admission = request.head.memo  # type: ignore[assignment]
     options = admission.note
@@ -39,11 +41,43 @@ def append_records(broker: Broker, request: Request, name: str) -> None:
 
     def reply(outcome: Append | TopicsError) -> None:
         if isinstance(outcome, Append):
-            request.respond(201 if outcome.created else 200, render_append(outcome, return_seqs, request.received_at))
+            body = render_append(outcome, return_seqs, request.received_at)
+            if waited_ms:
+                body = body.removesuffix(NO_WAIT) + b"%.3f}}" % waited_ms
+            request.respond(201 if outcome.created else 200, body)
         else:
             send_error(request, outcome)
 
     broker.append(name, batch, reply)
+
+
+def park_append(throttle: Throttle, broker: Broker, request: Request, name: str) -> bool:
+    """Whether the throttle keeps the write waiting, or has refused it. The body is not looked at before it goes in."""
+    topic = broker.state.topics.get(name)
+    priority = 0 if topic is None else topic.effective_priority(broker.runtime.now_ms())
+    insists: bool | None = None if b'"disable_backpressure"' in request.body else False
+
+    def must_go_in() -> bool:
+        nonlocal insists
+        if insists is None:
+            try:
+                insists = decode_batch(request.body, broker.limits).disable_backpressure
+            except TopicsError:
+                insists = False
+        return insists
+
+    def enter(waited_ms: float) -> None:
+        if request.closed:
+            return
+        try:
+            append_records(broker, request, name, waited_ms)
+        except TopicsError as error:
+            send_error(request, error)
+
+    def refuse(error: Throttled) -> None:
+        send_error(request, error)
+
+    return throttle.park(priority, len(request.body), enter, refuse, must_go_in)
 
 
 def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
@@ -58,14 +92,14 @@ def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     if count == 1 and return_seqs and group is not None and not outcome.created:
         return (
             b'{"topic":"%b","first_seq":%d,"last_seq":%d,"seqs":[%d],"head_seq":%d,"count":1,"created":false,'
-            b'"deduped":false,"performance":{"server_total_ms":%d.%03d,%b}}'
+            b'"deduped":false,"performance":{"server_total_ms":%d.%03d,%b,"throttle_wait_ms":0.0}}'
             % (outcome.topic.name_bytes, first, first, first, head, whole, rest, timing)
         )
     # repr of a list is the quickest way to many numbers: 100 take 9 us, joining them one by one 20.
     seqs = b'"seqs":%b,' % repr(list(range(first, last + 1))).encode() if return_seqs else b""
     return (
         b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
-        b'"performance":{"server_total_ms":%d.%03d,%b}}'
+        b'"performance":{"server_total_ms":%d.%03d,%b,"throttle_wait_ms":0.0}}'
         % (
             outcome.topic.name_bytes,
             first,
@@ -82,6 +116,8 @@ def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     )
 
 
+# What a rendered answer ends with when the write did not have to wait.
+NO_WAIT = b"0.0}}"
 _NO_TIMING = b'"wal_append_ms":0.0,"fsync_ms":0.0'
 
 

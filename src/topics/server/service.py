@@ -1,8 +1,10 @@
 """What the handlers share: the broker once it is there, and how far the process is in its life."""
 
+from collections.abc import Callable
 from time import perf_counter
 
 from topics.broker.broker import Broker
+from topics.broker.throttle import Throttle
 from topics.server.authority import Authority
 from topics.server.settings import Settings
 from topics.server.slots import StreamSlots
@@ -15,6 +17,9 @@ class Service:
         self.settings = settings if settings is not None else Settings()
         self.authority = authority if authority is not None else Authority()
         self.streams = StreamSlots(self.settings.limits)
+        self.throttle = Throttle(lag_ms=self.settings.throttle_lag_ms, wait_ms=self.settings.throttle_wait_ms)
+        # Figures for /v0/metrics that other parts of the server count: by name, what they mean and how to read them.
+        self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self.broker: Broker | None = None
         self.stopping = False
         self.recovery_progress = 0.0

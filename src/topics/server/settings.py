@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from topics.broker.checkpoint import StorageSettings
 from topics.model.limits import Limits
+from topics.server.access import ALL, SCOPE_NAMES, Caller
 from topics.server.keys import Keyring, parse_keys
 from topics.server.options import OPTIONS, Option
 
@@ -25,6 +26,9 @@ Role = Literal["user", "service", "dba", "system"]
 ROLES = ("user", "service", "dba", "system")
 # Variables of ours that are not options: the file, the keys, and what only clients read.
 OTHER_VARIABLES = {"TOPICS_CONFIG", "TOPICS_API_KEYS", "TOPICS_URL", "TOPICS_TOKEN"}
+
+
+MASK = "********"
 
 
 class User(Struct, frozen=True):
@@ -62,7 +66,7 @@ class Settings(Struct, frozen=True):
     log_level: str = "info"
     # Requests that take longer are logged; 0 logs none.
     slow_ms: int = 1000
-    metrics_topics_max: int = 1000
+    metrics_topics_max: int = 10_000
     # How late the event loop may be before low priorities are throttled; 0 never throttles.
     throttle_lag_ms: int = 100
     # How long a write is parked, hoping for the pressure to pass, before it gets its 429.
@@ -119,6 +123,40 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     if reader.problems:
         raise BadSettings(reader.problems)
     return settings
+
+
+def describe_settings(settings: Settings) -> str:
+    """Every setting with its effective value, as a server.toml that would give the same. Secrets are masked."""
+    lines: list[str] = []
+    sections: dict[str, list[Option]] = {}
+    for option in OPTIONS:
+        sections.setdefault(option.section, []).append(option)
+    groups = {"server": settings, "limits": settings.limits, "storage": settings.storage}
+    for section, options in sections.items():
+        lines += ["", f"[{section}]"]
+        for option in options:
+            value = getattr(groups[option.group], option.field)
+            shown = f"{option.key} = {_toml(MASK if option.secret and value is not None else value)}"
+            lines.append(f"# {option.key} is not set" if value is None else shown)
+        if section == "auth":
+            lines.append(f"api_keys = {_toml([describe_caller(caller) for caller in settings.keys.callers])}")
+    for user in settings.users:
+        lines += ["", "[[users]]", f"name = {_toml(user.name)}", f"role = {_toml(user.role)}"]
+        lines.append(f"{'password' if user.password is not None else 'password_hash'} = {_toml(MASK)}")
+    return "\n".join(lines[1:])
+
+
+def describe_caller(caller: Caller) -> str:
+    """An entry as it was given, but for the secret."""
+    scopes = (
+        "" if caller.scopes == ALL else "+".join([name for bit, name in SCOPE_NAMES.items() if caller.scopes & bit])
+    )
+    return f"{MASK}:{scopes}:{'|'.join(caller.prefixes)}"
+
+
+def _toml(value: object) -> str:
+    # For texts, numbers, booleans and lists of texts, what JSON writes is TOML.
+    return msgspec.json.encode(value).decode()
 
 
 def is_loopback(host: str) -> bool:

@@ -51,6 +51,13 @@ class StreamSlots:
         channel.on_end(release)
 
 
+def take_request(caller: Caller, most: int) -> None:
+    """The caller has one more request under way; `caller.inflight` is to be lowered when it is over. Raises Throttled."""
+    if most and caller.inflight >= most:
+        raise over("max_inflight_per_key", most, f"this key has {most} requests under way already")
+    caller.inflight += 1
+
+
 def over(limit: str, most: int, message: str) -> Throttled:
     """The refusal of a resource cap."""
     return Throttled(message, detail={"limit": limit, "max": most})

@@ -1,0 +1,15 @@
+"""Counts: what this process has done since it started, for the metrics. What is live is counted by the engine."""
+
+
+class Counts:
+    """Only ever grows. Each is added to where the thing happens, once a request or less."""
+
+    __slots__ = ("appends", "reads", "records_read", "tombstones")
+
+    def __init__(self) -> None:
+        self.appends = 0
+        """Writes acknowledged, not counting those recognised as repeats."""
+        self.reads = 0
+        self.records_read = 0
+        self.tombstones = 0
+        """Readers told of a loss."""

@@ -1,0 +1,293 @@
+"""GET /v0/metrics — what the process is doing, as Prometheus text or as JSON.
+
+Figures of the whole process are read where they are counted. Figures of topics need a look at each topic, so they are
+gathered a slice per turn of the loop, and requests are served in between: a scrape of 10,000 topics takes 60 to 90 ms, of
+which no turn gets more than 2 (bench/scrape.py). How many topics are listed one by one is bounded; a key with
+prefixes sees only its own there.
+
+Other parts of the server add their figures with `Service.gauges`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from topics.broker.broker import Broker, Topic
+from topics.broker.committer import SYNC_BUCKETS_US, Committer
+from topics.server.access import Caller, caller_of
+from topics.server.answers import send
+from topics.server.http import Request
+from topics.server.service import Service
+
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+# Topics looked at in one turn of the loop: about 1.5 ms.
+SLICE_TOPICS = 200
+
+CLASSES = ("ephemeral", "memory", "disk", "fsync")
+
+# Of each topic: name and help. Those of queues stand at the end and are left out for other topics.
+TOPIC_FIGURES = {
+    "head_seq": "Highest assigned seq per topic.",
+    "earliest_seq": "Lowest seq that can still be read per topic.",
+    "records_live": "Records that can be read per topic.",
+    "bytes_live": "Bytes of records that can be read per topic.",
+    "queue_ready": "Jobs ready to be claimed per queue.",
+    "queue_in_flight": "Jobs leased per queue.",
+}
+
+
+# Always there, also before the part that counts them is.
+NO_GAUGES: dict[str, tuple[str, Callable[[], float]]] = {
+    "topics_routers": ("Routers.", lambda: 0),
+    "topics_watch_sessions": ("Watch sessions, with or without a stream.", lambda: 0),
+}
+
+
+class Metric(Struct):
+    """One metric with its samples: label text (such as `{class="disk"}`) and value."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[tuple[str, float]]
+
+
+class TopicFigures(Struct):
+    """What a pass over all topics has gathered."""
+
+    by_class: dict[str, int]
+    queues: int = 0
+    jobs_in_flight: int = 0
+    # Lines of text by figure, or objects for JSON.
+    lines: dict[str, list[str]] = {}
+    objects: list[dict[str, Any]] = []
+    listed: int = 0
+    truncated: bool = False
+
+
+def get_metrics(service: Service, request: Request, _name: str) -> None:
+    """Answers also while the log is replayed: then about the process alone."""
+    as_json = wants_json(request.header(b"accept"))
+    found = TopicFigures(dict.fromkeys(CLASSES, 0), lines={name: [] for name in TOPIC_FIGURES})
+
+    def answer() -> None:
+        metrics = process_metrics(service, found)
+        if as_json:
+            send(request, 200, render_json(metrics, found))
+        else:
+            request.respond(200, render_text(metrics, found), content_type=TEXT)
+
+    broker = service.broker
+    if broker is None:
+        answer()
+        return
+    most = service.settings.metrics_topics_max
+    gather(broker, caller_of(request), most, found, as_json, lambda: request.closed, answer)
+
+
+def wants_json(accept: bytes | None) -> bool:
+    """Whether JSON is named before anything else that the text would satisfy."""
+    for item in (accept or b"").lower().split(b","):
+        media_type = item.partition(b";")[0].strip()
+        if media_type == b"application/json":
+            return True
+        if media_type in (b"text/plain", b"text/*", b"*/*", b"application/openmetrics-text"):
+            return False
+    return False
+
+
+def gather(
+    broker: Broker,
+    caller: Caller,
+    most: int,
+    found: TopicFigures,
+    as_objects: bool,
+    given_up: Callable[[], bool],
+    done: Callable[[], None],
+) -> None:
+    """Look at every topic there is now, a slice per turn, and then call `done`."""
+    topics = list(broker.state.topics.values())
+    position = 0
+
+    def look() -> None:
+        nonlocal position
+        if given_up():
+            return
+        for topic in topics[position : position + SLICE_TOPICS]:
+            look_at(broker, topic, caller, most, found, as_objects)
+        position += SLICE_TOPICS
+        if position < len(topics):
+            broker.runtime.call_soon(look)
+        else:
+            done()
+
+    look()
+
+
+def look_at(broker: Broker, topic: Topic, caller: Caller, most: int, found: TopicFigures, as_objects: bool) -> None:
+    config = topic.config
+    found.by_class[config.durability] += 1
+    if config.ttl_ms:
+        for partition in topic.partitions:
+            broker.evict(topic, partition)
+    jobs: tuple[int, int] | None = None
+    if config.type == "queue":
+        found.queues += 1
+        jobs = job_counts(topic)
+        found.jobs_in_flight += jobs[1]
+    if not caller.may_touch(topic.name):
+        return
+    if found.listed >= most:
+        found.truncated = True
+        return
+    found.listed += 1
+    first = topic.partitions[0]
+    values = (first.head_seq, first.earliest_seq, topic.count, topic.bytes, *(jobs or ()))
+    if as_objects:
+        found.objects.append({"topic": topic.name, **dict(zip(TOPIC_FIGURES, values, strict=False))})
+        return
+    # Names hold nothing that would need an escape.
+    name = topic.name
+    for figure, value in zip(TOPIC_FIGURES, values, strict=False):
+        found.lines[figure].append(f'topics_topic_{figure}{{topic="{name}"}} {value}')
+
+
+def job_counts(topic: Topic) -> tuple[int, int]:
+    """How many jobs of a queue are ready, and how many are leased."""
+    ready = in_flight = 0
+    for partition in topic.partitions:
+        leases: Any = getattr(partition, "leases", None)
+        ready += partition.count if leases is None else leases.ready(partition.count)
+        in_flight += 0 if leases is None else leases.in_flight
+    return ready, in_flight
+
+
+def process_metrics(service: Service, found: TopicFigures) -> list[Metric]:
+    """Every figure that is not about one topic."""
+    broker = service.broker
+    throttle = service.throttle
+    metrics = [
+        _gauge("topics_ready", "1 when the server serves.", int(broker is not None and not service.stopping)),
+        _gauge("topics_recovery_progress", "How much of the log is replayed, 0 to 1.", service.recovery_progress),
+        _gauge("topics_uptime_ms", "Milliseconds since the process started.", int(service.uptime_ms())),
+        _gauge("topics_topics", "Topics.", len(broker.state.topics) if broker is not None else 0),
+        Metric(
+            "topics_topics_by_class",
+            "gauge",
+            "Topics by durability class.",
+            [(f'{{class="{name}"}}', count) for name, count in found.by_class.items()],
+        ),
+        _gauge("topics_queue_topics", "Topics that are queues.", found.queues),
+        _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", found.jobs_in_flight),
+        _gauge("topics_sse_connections", "Open SSE streams and WebSockets.", service.streams.open),
+        _gauge("topics_loop_lag_ms", "How late the event loop runs, smoothed.", round(throttle.pressure.lag_ms, 3)),
+        _gauge("topics_loop_lag_ms_max", "The worst lag since the last scrape.", round(throttle.take_lag_ms_most(), 3)),
+        _gauge("topics_throttle_closed", "1 while low priorities have to wait.", int(throttle.closed)),
+        _gauge("topics_throttle_parked", "Writes that wait for the pressure to pass.", throttle.parked),
+        _counter("topics_throttle_parked_total", "Writes that had to wait.", throttle.parked_total),
+        _counter("topics_throttle_wait_ms_total", "How long they waited.", round(throttle.waited_ms_total, 3)),
+        _counter("topics_throttled_total", "Writes refused because of pressure.", throttle.throttled_total),
+        _gauge("topics_topic_metrics_truncated", "1 when not all topics are listed.", int(found.truncated)),
+    ]
+    gauges = {**NO_GAUGES, **service.gauges}
+    metrics += [_gauge(name, text, read()) for name, (text, read) in gauges.items()]
+    if broker is not None:
+        metrics += broker_metrics(broker)
+    return metrics
+
+
+def broker_metrics(broker: Broker) -> list[Metric]:
+    totals = broker.state.totals
+    counts = broker.counts
+    committer = broker.committer
+    shards = [lane.shard for lane in committer.lanes]
+    return [
+        _gauge("topics_records_live", "Records that can be read.", totals.records),
+        _gauge("topics_bytes_live", "Bytes of records that can be read.", totals.bytes),
+        _counter("topics_appends_total", "Writes acknowledged.", counts.appends),
+        _counter("topics_records_appended_total", "Records appended.", totals.appended),
+        _counter("topics_reads_total", "Reads answered.", counts.reads),
+        _counter("topics_records_read_total", "Records handed to readers.", counts.records_read),
+        _counter("topics_records_evicted_total", "Records dropped by a cap or their age.", totals.evicted),
+        _counter("topics_tombstones_total", "Times a reader was told of a loss.", counts.tombstones),
+        _counter("topics_records_deleted_total", "Records deleted on purpose.", totals.deleted),
+        _counter("topics_wal_frames_total", "Frames written to the log.", committer.frames_total),
+        _counter(
+            "topics_wal_batches_total", "Writes to the log, each with all frames of a turn.", committer.batches_total
+        ),
+        _counter("topics_wal_fsyncs_total", "Syncs of the log.", committer.syncs_total),
+        _counter("topics_wal_bytes_written_total", "Bytes of log.", sum([shard.bytes_written for shard in shards])),
+        _counter("topics_wal_rotations_total", "Log files begun.", sum([shard.rotations for shard in shards])),
+        _gauge("topics_wal_queue_depth", "Commits queued or waiting for a sync.", committer.queue_depth),
+        _gauge("topics_wal_queue_depth_peak", "The most there were in one write.", committer.queue_depth_peak),
+        _counter(
+            "topics_wal_submit_full_total",
+            "Commits refused because a queue was full; they are never, since they are written every turn.",
+            0,
+        ),
+        _counter("topics_wal_write_failures_total", "Writes to the log that failed.", committer.write_failures_total),
+        _gauge("topics_wal_read_only", "1 when a failed sync has made a shard read-only.", int(committer.read_only)),
+        sync_histogram(committer),
+    ]
+
+
+def sync_histogram(committer: Committer) -> Metric:
+    times = committer.sync_times
+    name = "topics_wal_fsync_latency_us"
+    samples: list[tuple[str, float]] = []
+    below = 0
+    for bound, count in zip(SYNC_BUCKETS_US, times.buckets, strict=False):
+        below += count
+        samples.append((f'_bucket{{le="{bound}"}}', below))
+    samples.append(('_bucket{le="+Inf"}', times.count))
+    samples.append(("_sum", round(times.sum_us, 1)))
+    samples.append(("_count", times.count))
+    return Metric(name, "histogram", "How long syncs of the log took, in microseconds.", samples)
+
+
+def render_text(metrics: list[Metric], found: TopicFigures) -> bytes:
+    lines: list[str] = []
+    for metric in metrics:
+        lines += _head(metric.name, metric.kind, metric.help)
+        lines += [f"{metric.name}{labels} {value}" for labels, value in metric.samples]
+    for figure, about in TOPIC_FIGURES.items():
+        if found.lines[figure]:
+            lines += _head(f"topics_topic_{figure}", "gauge", about)
+            lines += found.lines[figure]
+    lines.append("")
+    return "\n".join(lines).encode()
+
+
+def render_json(metrics: list[Metric], found: TopicFigures) -> dict[str, Any]:
+    """Metric names with their values; those with labels or buckets as objects; topics one by one under `topics`."""
+    fields: dict[str, Any] = {}
+    for metric in metrics:
+        samples = metric.samples
+        fields[metric.name] = samples[0][1] if samples[0][0] == "" else _labelled(samples)
+    fields["topics"] = found.objects
+    return fields
+
+
+def _labelled(samples: Iterable[tuple[str, float]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for labels, value in samples:
+        name, _, rest = labels.partition("{")
+        label = rest.partition('"')[2].rpartition('"')[0]
+        if name == "_bucket":
+            values.setdefault("buckets", {})[label] = value
+        else:
+            values[label or name.lstrip("_")] = value
+    return values
+
+
+def _head(name: str, kind: str, about: str) -> list[str]:
+    return [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return Metric(name, "gauge", about, [("", value)])
+
+
+def _counter(name: str, about: str, value: float) -> Metric:
+    return Metric(name, "counter", about, [("", value)])
