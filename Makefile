@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed-for
 
 # System packages, as `package` or, where the command has another name, `package:command`.
 # A package counts as present when its command is found.
-TEST_PACKAGES  :=
+TEST_PACKAGES  := chromium curl
 BENCH_PACKAGES := redis-server wrk
 
 .DEFAULT_GOAL := help

@@ -32,7 +32,8 @@ SCOPES = {
     ("PUT", "/v0/routers/*"): ADMIN,
     ("DELETE", "/v0/routers/*"): DELETE,
     ("POST", "/v0/watch"): READ,
-    ("GET", "/v0/watch/*"): READ,
+    # The key that made the session, which needed read; every other one is refused like an unknown one: 401, not 403.
+    ("GET", "/v0/watch/*"): ANY_KEY,
     ("GET", "/v0/ws"): ANY_KEY,
     ("POST", "/v0/topics/*/claim"): READ | WRITE,
     ("GET", "/v0/topics/*/work"): READ | WRITE,

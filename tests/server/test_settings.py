@@ -40,7 +40,7 @@ def test_defaults_are_those_of_the_contract() -> None:
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.variable)
 def test_every_option_can_be_set_by_variable_and_by_file_and_the_variable_wins(option: object, tmp_path: Path) -> None:
     def value_of(settings: Settings) -> object:
-        groups = {"server": settings, "limits": settings.limits, "storage": settings.storage}
+        groups = {"server": settings, "limits": settings.limits, "storage": settings.storage, "live": settings.live}
         return getattr(groups[option.group], option.field)
 
     kinds = {"number": ("8191", "8192"), "flag": ("true", "false"), "text": ('"warm"', '"cold"')}

@@ -119,11 +119,18 @@ class AppendGroup(Commit):
             return HeadMoved(self.topic.id, self.partition.number, self.first_seq + self.records - 1)
         return Appended(self.topic.id, self.partition.number, self.close(), self.members[0].key)
 
+    def written(self) -> None:
+        self.partition.unsynced.append(self.close())
+        if self.broker.has_watchers:
+            self.broker.wake(self.topic)
+
     def apply(self) -> None:
         page = self.close()
         partition = self.partition
         partition.pending_records -= page.count
         partition.pending_bytes -= page.size
+        if partition.unsynced:
+            partition.settled(page)
         topic = self.topic
         if self.sync and topic.config.durability != "fsync":
             # It waited for somebody else's sync, to keep the order or the margin; its own class promises none.
@@ -150,6 +157,8 @@ class AppendGroup(Commit):
         partition = self.partition
         partition.pending_records -= page.count
         partition.pending_bytes -= page.size
+        if partition.unsynced:
+            partition.settled(page)
         # Nothing of it stands in the log, so its seqs are free again; later ones have failed before.
         partition.next_seq = min(partition.next_seq, page.first_seq)
         for member in self.members:

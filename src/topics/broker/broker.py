@@ -17,6 +17,7 @@ from topics.broker.delete import DeleteRecords, RecordsGone
 from topics.broker.recovery import Recovered
 from topics.broker.routes import ChangeRoutes, new_routes_version
 from topics.broker.runtime import Runtime
+from topics.engine.cache import Cache
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
@@ -32,6 +33,7 @@ from topics.storage.wal import WalShard
 
 # How often all topics are looked at for expired records while there is no room for new ones.
 SWEEP_INTERVAL_MS = 1000
+FRAMES_BYTES = 16 << 20
 
 
 class Poll(Protocol):
@@ -73,6 +75,8 @@ class Broker:
         self._watchers: dict[int, dict[Callable[[], None], None]] = {}
         self._woken: dict[int, None] = {}
         self._swept_ms = 0
+        # What live readers at the same place are all told, made once for all of them.
+        self.frames = Cache(FRAMES_BYTES)
         self._fs = fs
 
     def start(self) -> None:
@@ -326,6 +330,10 @@ class Broker:
             watchers.pop(callback, None)
             if not watchers:
                 del self._watchers[topic.id]
+
+    @property
+    def has_watchers(self) -> bool:
+        return bool(self._watchers)
 
     def appended(self, topic: Topic, partition: Partition, size: int) -> None:
         """Called for every append that became true."""

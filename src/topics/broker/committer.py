@@ -51,6 +51,9 @@ class Commit:
         """The frame, made when the turn ends and nothing can be added any more."""
         return encode_facts(self.lsn, synced_lsn, self.facts)
 
+    def written(self) -> None:
+        """Called when the log has it and `apply` still waits for the sync."""
+
     def apply(self) -> None:
         raise NotImplementedError
 
@@ -215,6 +218,7 @@ class Committer:
                 if partition is not None:
                     partition.waiting_sync += 1
                 lane.waiting.append(commit)
+                commit.written()
             else:
                 commit.apply()
         if not lane.syncing:

@@ -25,7 +25,7 @@ from topics.engine.segment import HotSegment, Segment
 from topics.model.config import TopicConfig
 from topics.model.facts import CAP, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, Evicted, Lost
 from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, Page, page_times
+from topics.model.page import SEPARATOR, Page, page_times, record_sizes
 
 # A filtered read that has found something stops after looking at this many records.
 SCAN_MOST = 20_000
@@ -89,6 +89,8 @@ class Partition:
         self.gathering: Any = None
         # Commits about this partition that wait for a sync; a later one must not overtake them.
         self.waiting_sync = 0
+        # Written to the log but not synced: no read sees these pages, only those who asked for what may yet be lost.
+        self.unsynced: list[Page] = []
         # Segments nobody can read any more, for the broker to remove.
         self.dropped: list[Segment] = []
         self._totals = totals
@@ -318,6 +320,36 @@ class Partition:
         read = self._collect(seq, last, limit, budget, view)
         read.tombstone = tombstone
         return read
+
+    @property
+    def written_seq(self) -> int:
+        """The last seq the log has, synced or not."""
+        return self.unsynced[-1].last_seq if self.unsynced else self.head_seq
+
+    def read_unsynced(self, from_seq: int, limit: int, budget: int, view: View) -> Read:
+        """The same as `read` over what is written but not synced; `from_seq` must not lie before the head."""
+        texts: list[bytes] = []
+        examined = from_seq
+        room = budget
+        for page in self.unsynced:
+            if page.last_seq <= from_seq:
+                continue
+            sizes = record_sizes(page)
+            chosen = wanted(page, range(max(0, from_seq + 1 - page.first_seq), page.count), view)
+            for taken, position in enumerate(chosen):
+                count = len(texts) + taken
+                if count == limit or (count and sizes[position] > room):
+                    texts += render_records(page, chosen[:taken], view)
+                    examined = page.first_seq + position - 1
+                    return Read(b",".join(texts), count, examined, examined - from_seq, None)
+                room -= sizes[position]
+            texts += render_records(page, chosen, view)
+            examined = page.last_seq
+        return Read(b",".join(texts), len(texts), examined, examined - from_seq, None)
+
+    def settled(self, page: Page) -> None:
+        """The page's sync came, or never will."""
+        self.unsynced = [each for each in self.unsynced if each is not page]
 
     def first_at_or_after(self, ts: int) -> int:
         """The first live seq whose `$ts` is at least `ts`; head_seq + 1 when there is none yet."""

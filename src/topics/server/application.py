@@ -17,6 +17,7 @@ from topics.server.deletion import delete_records
 from topics.server.diff import diff_records
 from topics.server.groups import ack_messages, consume_messages, leave_group, seek_group
 from topics.server.http import Refusal, Request, RequestHead
+from topics.server.live import Live
 from topics.server.logs import fields, request_fields
 from topics.server.metrics import get_metrics
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
@@ -24,10 +25,13 @@ from topics.server.records import append_records, park_append
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
 from topics.server.topics import delete_topic, get_topic, list_topics, put_topic
+from topics.server.watch import get_watch, post_watch
+from topics.server.websocket import get_socket
 
 log = logging.getLogger("topics.server")
 
 BrokerHandler = Callable[[Broker, Request, str], None]
+LiveHandler = Callable[[Live, Broker, Request, str], None]
 
 
 class TopicsApplication:
@@ -80,6 +84,11 @@ class TopicsApplication:
             add(f"{root}/topics/seek", scope=ANY_KEY, post=self._with_broker(_bare(seek_group)))
             add(f"{root}/topics/leave", scope=ANY_KEY, post=self._with_broker(_bare(leave_group)))
         add("/v0/metrics", scope=READ, get=lambda request, name: get_metrics(self.service, request, name))
+        add("/v0/watch", scope=READ, post=self._with_live(post_watch))
+        add(
+            "/v0/watch/*", "watch session", scope=ANY_KEY, stream=True, query_token=True, get=self._with_live(get_watch)
+        )
+        add("/v0/ws", scope=ANY_KEY, stream=True, get=self._with_live(get_socket))
         for path in ("/v0/health", "/healthz"):
             add(path, scope=PROBE, get=lambda request, name: get_health(self.service, request, name))
         for path in ("/v0/ready", "/readyz"):
@@ -87,6 +96,10 @@ class TopicsApplication:
 
     def _with_service(self, handler: Callable[[Service, Broker, Request], None]) -> Handler:
         return self._with_broker(lambda broker, request, _name: handler(self.service, broker, request))
+
+    def _with_live(self, handler: LiveHandler) -> Handler:
+        live = self.service.live
+        return self._with_broker(lambda broker, request, name: handler(live, broker, request, name))
 
     def _with_broker(self, handler: BrokerHandler) -> Handler:
         service = self.service

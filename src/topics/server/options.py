@@ -1,6 +1,6 @@
 """Every setting of a server: its variable, its place in server.toml, its bounds.
 
-One line here is all a setting needs besides its field in `Settings`, `Limits` or `StorageSettings`, where its default
+One line here is all a setting needs besides its field in `Settings`, `Limits`, `StorageSettings` or `LiveSettings`, where its default
 stands: reading, checking and `topics config` follow from it.
 """
 
@@ -17,7 +17,7 @@ class Option(Struct, frozen=True):
     key: str
     field: str
     # Which object holds the field.
-    group: Literal["server", "limits", "storage"] = "server"
+    group: Literal["server", "limits", "storage", "live"] = "server"
     kind: Literal["number", "text", "flag"] = "text"
     low: int = 0
     high: int = 1 << 62
@@ -38,6 +38,10 @@ def _limit(field: str, low: int = 1, variable: str = "") -> Option:
 def _storage(field: str, variable: str, low: int) -> Option:
     key = variable.removeprefix("TOPICS_").lower()
     return Option(variable, "storage", key, field, "storage", "number", low)
+
+
+def _live(field: str) -> Option:
+    return Option(f"TOPICS_{field.upper()}", "live", field, field, "live", "number", 1)
 
 
 OPTIONS = [
@@ -93,4 +97,8 @@ OPTIONS = [
     _storage("checkpoint_bytes", "TOPICS_CHECKPOINT_BYTES", 4096),
     _storage("sync_interval_ms", "TOPICS_SYNC_INTERVAL_MS", 1),
     _storage("margin", "TOPICS_UNSYNCED_RECORDS", 1),
+    _live("session_ttl_ms"),
+    _live("buffer_grace_ms"),
+    _live("slow_consumer_timeout_ms"),
+    _live("ping_ms"),
 ]

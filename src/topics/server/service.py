@@ -6,6 +6,7 @@ from time import perf_counter
 from topics.broker.broker import Broker
 from topics.broker.throttle import Throttle
 from topics.server.authority import Authority
+from topics.server.live import Live
 from topics.server.settings import Settings
 from topics.server.slots import StreamSlots
 
@@ -20,6 +21,9 @@ class Service:
         self.throttle = Throttle(lag_ms=self.settings.throttle_lag_ms, wait_ms=self.settings.throttle_wait_ms)
         # Figures for /v0/metrics that other parts of the server count: by name, what they mean and how to read them.
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self.live = Live(self.settings.limits, self.settings.live, self.streams, self.throttle)
+        sessions = self.live.sessions
+        self.gauges["topics_watch_sessions"] = ("Watch sessions, with or without a stream.", lambda: len(sessions))
         self.broker: Broker | None = None
         self.stopping = False
         self.recovery_progress = 0.0

@@ -20,6 +20,7 @@ from topics.broker.checkpoint import StorageSettings
 from topics.model.limits import Limits
 from topics.server.access import ALL, SCOPE_NAMES, Caller
 from topics.server.keys import Keyring, parse_keys
+from topics.server.live import LiveSettings
 from topics.server.options import OPTIONS, Option
 
 Role = Literal["user", "service", "dba", "system"]
@@ -79,6 +80,7 @@ class Settings(Struct, frozen=True):
     consumer_session_ms: int = 30_000
     limits: Limits = Limits()
     storage: StorageSettings = StorageSettings()
+    live: LiveSettings = LiveSettings()
     # Variables that look like ours but mean nothing, usually a typing error.
     unknown_variables: tuple[str, ...] = ()
 
@@ -98,7 +100,7 @@ class BadSettings(Exception):
 def load_settings(environment: Mapping[str, str]) -> Settings:
     """Raises BadSettings with everything that is wrong."""
     reader = _Reader(environment)
-    fields: dict[str, dict[str, Any]] = {"server": {}, "limits": {}, "storage": {}}
+    fields: dict[str, dict[str, Any]] = {"server": {}, "limits": {}, "storage": {}, "live": {}}
     for option in OPTIONS:
         value = reader.value(option)
         if value is not None:
@@ -110,6 +112,7 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         users=reader.users(),
         limits=msgspec.structs.replace(Limits(), **fields["limits"]),
         storage=msgspec.structs.replace(StorageSettings(), **fields["storage"]),
+        live=msgspec.structs.replace(LiveSettings(), **fields["live"]),
         unknown_variables=tuple(
             sorted(name for name in environment if name.startswith("TOPICS_") and name not in known)
         ),
@@ -131,7 +134,7 @@ def describe_settings(settings: Settings) -> str:
     sections: dict[str, list[Option]] = {}
     for option in OPTIONS:
         sections.setdefault(option.section, []).append(option)
-    groups = {"server": settings, "limits": settings.limits, "storage": settings.storage}
+    groups = {"server": settings, "limits": settings.limits, "storage": settings.storage, "live": settings.live}
     for section, options in sections.items():
         lines += ["", f"[{section}]"]
         for option in options:

@@ -30,6 +30,11 @@ class Channel:
         """Bytes written here that the kernel has not taken yet."""
         return 0 if self.closed else self._connection.buffered()
 
+    @property
+    def writable(self) -> bool:
+        """Whether there is room for more: false from passing the high mark until `on_drain`, and once it is closed."""
+        return not self.closed and self._connection._writable
+
     def on_drain(self, callback: Callback) -> None:
         """Called when `buffered` was above the high mark and has fallen below the low one."""
         self._on_drain = callback
@@ -60,6 +65,10 @@ class Channel:
             callback()
         else:
             self._on_end = callback
+
+    def write(self, data: bytes) -> None:
+        """Send `data`. Never waits: watch `writable`. Nothing happens once the channel is closed."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """End it once what was written has been sent. Doing so twice is harmless."""

@@ -1,0 +1,30 @@
+"""Frames as JSON: what a live reader is told, in the same words over SSE and WebSocket."""
+
+from topics.broker.feed import Frame, Gone, Lost, Records
+
+
+def frame_fields(frame: Frame) -> bytes:
+    """What a frame says, as the inside of a JSON object: the wire puts its own fields in front."""
+    name = frame.topic.name_bytes
+    if isinstance(frame, Records):
+        return b'"topic":"%b","records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d' % (
+            name,
+            frame.records,
+            frame.from_seq,
+            frame.to_seq,
+            frame.head_seq,
+        )
+    if isinstance(frame, Lost):
+        lost = frame.tombstone
+        text = b'"topic":"%b","reason":"%b","gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d' % (
+            name,
+            lost.reason.encode(),
+            lost.gap_from,
+            lost.gap_to,
+            lost.earliest_seq,
+            lost.head_seq,
+        )
+        return text if lost.cause is None else text + b',"cause":"%b"' % lost.cause.encode()
+    if isinstance(frame, Gone):
+        return b'"topic":"%b","head_seq":%d,"reason":"deleted"' % (name, frame.head_seq)
+    return b'"topic":"%b","head_seq":%d' % (name, frame.head_seq)

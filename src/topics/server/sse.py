@@ -1,0 +1,56 @@
+"""Server-sent events: frames of a feed as `text/event-stream`.
+
+    id: <resume token>          on every event, so that a client can always go on from the last one it has seen
+    event: record | tombstone | caught-up | topic-deleted | error
+    data: <one JSON object>
+
+A line of the stream ends at LF, CR or CRLF, and the client's own JSON may hold those between its tokens. An LF is sent
+as the end of one `data:` line and the beginning of the next, which clients join with an LF again: nothing changes. A CR
+has no such way back and becomes a space; both are white space that means nothing, and the value stays the same.
+"""
+
+from topics.broker.feed import CaughtUp, Frame, Gone, Lost, Records
+from topics.server.answers import encode
+from topics.server.frames import frame_fields
+
+HEADERS = b"Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n"
+CONTENT_TYPE = b"text/event-stream; charset=utf-8"
+RETRY = b"retry: 2000\n\n"
+
+
+def heartbeat(now_ms: int) -> bytes:
+    return b": hb %d\n\n" % now_ms
+
+
+def event(name: bytes, data: bytes, event_id: bytes = b"") -> bytes:
+    """One event. `data` is JSON."""
+    if b"\r" in data:
+        data = data.replace(b"\r", b" ")
+    if b"\n" in data:
+        data = data.replace(b"\n", b"\ndata: ")
+    start = b"id: %b\n" % event_id if event_id else b""
+    return b"%bevent: %b\ndata: %b\n\n" % (start, name, data)
+
+
+def frame_event(frame: Frame) -> bytes:
+    """The event of a frame without its id; made once for all who are told the same."""
+    text = frame.texts.get("sse")
+    if text is None:
+        text = frame.texts["sse"] = event(*_parts(frame))
+    return text
+
+
+def error_event(code: int, message: str, **fields: object) -> bytes:
+    return event(b"error", encode({"code": code, "error": message, **fields}))
+
+
+def _parts(frame: Frame) -> tuple[bytes, bytes]:
+    return (EVENT_NAMES[type(frame)], b"{%b}" % frame_fields(frame))
+
+
+EVENT_NAMES: dict[type[Frame], bytes] = {
+    Records: b"record",
+    Lost: b"tombstone",
+    CaughtUp: b"caught-up",
+    Gone: b"topic-deleted",
+}
