@@ -116,7 +116,7 @@ def test_a_cap_of_records_leaves_the_newest(cap: int, left: int) -> None:
     partition = new_partition()
     append(partition, 10)
     evict(partition, cap_records=cap)
-    assert seqs(read(partition, 10 - left)) == list(range(11 - left, 11))
+    assert seqs(read(partition)) == list(range(11 - left, 11))
     assert (partition.count, partition.earliest_seq) == (left, 11 - left)
 
 
@@ -144,7 +144,7 @@ def test_a_record_expires_when_its_age_reaches_the_ttl(now: int, left: list[int]
     for ts in (0, 10, 20):
         append(partition, ts=START_MS + ts)
     evict(partition, START_MS + now, ttl_ms=100)
-    assert seqs(read(partition, 3 - len(left))) == left
+    assert seqs(read(partition)) == left
 
 
 def test_the_floor_stops_behind_the_last_record_that_was_lost() -> None:
