@@ -19,7 +19,7 @@ from topics.engine.segment import PAGE_RECORDS
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, Throttled, TopicFull, TopicsError
-from topics.model.facts import Appended, Fact, HeadMoved
+from topics.model.facts import Appended, Delayed, Fact, HeadMoved
 from topics.model.page import SEPARATOR, Page, joined_columns
 from topics.storage.frame import encode_append, encode_facts
 
@@ -49,9 +49,9 @@ class Append(Struct, gc=False):
 
 
 class AppendGroup(Commit):
-    """Writes of one turn to one partition, with neighbouring seqs. A write with a key stands alone."""
+    """Writes of one turn to one partition, with neighbouring seqs. A write with a key or with delays stands alone."""
 
-    __slots__ = ("broker", "first_seq", "members", "page", "size", "timing", "topic", "ts", "batches")  # noqa: RUF023
+    __slots__ = ("broker", "dues", "first_seq", "members", "page", "size", "timing", "topic", "ts", "batches")  # noqa: RUF023
 
     partition: Partition
 
@@ -65,6 +65,8 @@ class AppendGroup(Commit):
         self.members: list[Append] = []
         self.batches: list[Batch] = []
         self.page: Page | None = None
+        # When each job becomes claimable, for a write with delays into a queue.
+        self.dues: list[int] | None = None
         # The part of each answer's `performance` that all members share.
         self.timing = b""
         self.sync = topic.config.durability == "fsync"
@@ -107,9 +109,9 @@ class AppendGroup(Commit):
         return page
 
     def encode(self, synced_lsn: int) -> bytes:
-        if self.topic.config.durability == "ephemeral":
+        if self.topic.config.durability == "ephemeral" or self.dues is not None:
             self.close()
-            return encode_facts(self.lsn, synced_lsn, [self.fact()])
+            return encode_facts(self.lsn, synced_lsn, self.all_facts())
         key = self.members[0].key
         encoded_key = None if key is None else key.encode()
         return encode_append(self.lsn, synced_lsn, self.topic.id, self.partition.number, self.close(), encoded_key)
@@ -123,6 +125,12 @@ class AppendGroup(Commit):
         self.partition.unsynced.append(self.close())
         if self.broker.has_watchers:
             self.broker.wake(self.topic)
+
+    def all_facts(self) -> list[Fact]:
+        """All that is true when this write is, for a frame that holds more than records."""
+        if self.dues is None or self.topic.config.durability == "ephemeral":
+            return [self.fact()]
+        return [self.fact(), Delayed(self.topic.id, self.partition.number, self.first_seq, self.dues)]
 
     def apply(self) -> None:
         page = self.close()
@@ -139,6 +147,8 @@ class AppendGroup(Commit):
         members = self.members
         key = members[0].key
         broker.state.append(topic, partition, page, key)
+        if self.dues is not None and partition.leases is not None:
+            partition.leases.delay(page.first_seq, self.dues)
         config = topic.config
         if config.cap_records or config.cap_bytes or config.ttl_ms:
             broker.evict(topic, partition)
@@ -224,13 +234,18 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
             return None
         _check_keys(broker, topic, now_ms)
     count = batch.count
+    delays = batch.delays
+    if delays is not None and config.type != "queue":
+        raise InvalidRequest(
+            f'topic "{topic.name}" is a log; only jobs of a queue can have delay_ms', detail={"topic": topic.name}
+        )
     if config.cap_records or config.cap_bytes:
         check_room(broker, topic, partition, count, batch.size)
     if broker.limits.max_total_bytes:
         broker.check_total_bytes(batch.size)
     member = Append(topic, partition, partition.next_seq, count, key, reply)
     group = partition.gathering
-    if group is not None and key is None and group.records + count <= PAGE_RECORDS:
+    if group is not None and key is None and delays is None and group.records + count <= PAGE_RECORDS:
         group.add(batch, member)
         return None
     ts = partition.last_ts
@@ -239,10 +254,10 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
         partition.last_ts = ts = now_ms
     group = AppendGroup(broker, topic, partition, ts)
     group.add(batch, member)
-    if key is None:
-        partition.gathering = group
-    else:
-        partition.gathering = None
+    if delays is not None:
+        group.dues = [now_ms + delay if delay else 0 for delay in delays]
+    partition.gathering = group if key is None and delays is None else None
+    if key is not None:
         broker.keys_in_flight[topic.id, key] = member
     return group
 

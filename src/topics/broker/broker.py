@@ -14,6 +14,7 @@ from topics.broker.committer import Committer, Lane, Note
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
 from topics.broker.counts import Counts
 from topics.broker.delete import DeleteRecords, RecordsGone
+from topics.broker.queue import Queues
 from topics.broker.recovery import Recovered
 from topics.broker.routes import ChangeRoutes, new_routes_version
 from topics.broker.runtime import Runtime
@@ -68,6 +69,7 @@ class Broker:
         # Told when the routes change.
         self.on_routes_changed: set[Callable[[], None]] = set()
         self.counts = Counts()
+        self.queues = Queues(self)
         # Readers that wait for something to read; a stopping server answers them.
         self.polls: set[Poll] = set()
         # Names with a create, configure or delete under way, each with the requests that wait for it.
@@ -409,6 +411,14 @@ class Broker:
         """What changed the topic is decided; those who waited go on, in order."""
         for again in self._busy.pop(name, []):
             again()
+
+    def parked(self, name: str, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> bool:
+        """Whether the topic is being created, changed or deleted; then `again` is called when that is decided."""
+        return bool(self._busy) and self._parked(name, again, reply)
+
+    def keep_busy(self, name: str) -> None:
+        """Requests for this topic wait until `release`."""
+        self._busy.setdefault(name, [])
 
     def _parked(self, name: str, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> bool:
         waiting = self._busy.get(name)

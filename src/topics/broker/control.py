@@ -52,7 +52,7 @@ class CreateTopic(Commit):
         if topic.alias is not None:
             self.facts.append(AliasSet(topic.id, topic.alias))
         if first is not None:
-            self.facts.append(first.fact())
+            self.facts += first.all_facts()
             self.records = first.records
         self.sync = True
         self._broker = broker
@@ -110,9 +110,11 @@ class ConfigureTopic(Commit):
         self._reply = reply
 
     def apply(self) -> None:
+        before = self._topic.config
         self._broker.state.apply(self.facts[0])
         for partition in self._topic.partitions:
             self._broker.evict(self._topic, partition)
+        self._broker.queues.configured(self._topic, before)
         self._reply(Configured(self._topic, False))
         self._broker.release(self._topic.name)
 

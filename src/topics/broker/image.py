@@ -16,6 +16,7 @@ from topics.broker.sealed import SealedSegment
 from topics.broker.state import State
 from topics.engine.dedupe import KeptWrite
 from topics.engine.group import Group, Position
+from topics.engine.lease import LeaseImage
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.engine.topic import Topic
@@ -53,6 +54,7 @@ class PartitionImage(Struct):
     holes: list[Lost]
     sealed: list[SegmentInfo]
     hot: list[HotImage]
+    leases: LeaseImage | None = None
 
 
 class TopicImage(Struct, tag="topic"):
@@ -114,7 +116,7 @@ def topic_image(topic: Topic, now_ms: int) -> TopicImage:
         topic.created_ts,
         topic.last_write_ts,
         topic.last_read_ts,
-        [_partition_image(partition, keeps_records) for partition in topic.partitions],
+        [_partition_image(partition, keeps_records, topic.config.leases_durable) for partition in topic.partitions],
         topic.dedupe.all() if keeps_records else [],
         topic.alias,
         list(topic.routes),
@@ -143,9 +145,10 @@ def _positions(group: Group) -> dict[int, tuple[int, int, int]]:
     return {number: (each.start, each.acked, each.ts) for number, each in group.positions.items()}
 
 
-def _partition_image(partition: Partition, keeps_records: bool) -> PartitionImage:
+def _partition_image(partition: Partition, keeps_records: bool, leases_durable: bool) -> PartitionImage:
     sealed = [segment.info for segment in partition.segments if isinstance(segment, SealedSegment)]
     hot = [_hot_image(segment) for segment in partition.segments if isinstance(segment, HotSegment) and segment.live]
+    leases = partition.leases
     return PartitionImage(
         partition.head_seq,
         partition.last_ts,
@@ -155,6 +158,7 @@ def _partition_image(partition: Partition, keeps_records: bool) -> PartitionImag
         list(partition.holes),
         sealed if keeps_records else [],
         hot if keeps_records else [],
+        None if leases is None else leases.image(durable=leases_durable),
     )
 
 
@@ -180,6 +184,8 @@ def _restore_partition(state: State, topic_id: int, partition: Partition, image:
         segments.append(_restore_hot(each))
     for segment in sorted(segments, key=lambda segment: segment.first_seq):
         partition.restore_segment(segment)
+    if partition.leases is not None and image.leases is not None:
+        partition.leases.restore(image.leases)
 
 
 def _restore_hot(image: HotImage) -> HotSegment:

@@ -74,6 +74,7 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
         log.make_safe()
     _check_segments(state)
     dropped = _remove_left_overs(fs, state)
+    _settle_leases(state)
     clean = header.clean and not frames
     lost_power = not clean and any([not log.same_boot for log in logs])
     shards = {log.number: (log.last_lsn, log.next_file) for log in logs}
@@ -167,6 +168,17 @@ def _consequences(state: State, margin: int) -> list[Fact]:
                 head = partition.head_seq
                 facts.append(Lost(topic.id, partition.number, head + 1, head + margin, RESTART))
     return facts
+
+
+def _settle_leases(state: State) -> None:
+    """Without durable leases every job is claimable again: nobody can know who still works on what."""
+    for topic in state.by_id.values():
+        for partition in topic.partitions:
+            leases = partition.leases
+            if leases is not None:
+                if not topic.config.leases_durable:
+                    leases.clear(keep_delays=True)
+                leases.settle(partition.is_live)
 
 
 def _check_segments(state: State) -> None:

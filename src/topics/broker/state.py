@@ -12,12 +12,15 @@ from topics.broker.sealed import SealedSegment, Shelf
 from topics.engine.cache import Cache
 from topics.engine.dedupe import KeptWrite
 from topics.engine.group import Group, Position
+from topics.engine.lease import GrantImage, Leases, seqs_of
 from topics.engine.partition import Partition, Totals
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.facts import (
     AliasSet,
     Appended,
+    DeadLettered,
+    Delayed,
     Deleted,
     DeletedBelow,
     Evicted,
@@ -25,7 +28,9 @@ from topics.model.facts import (
     GroupDropped,
     GroupMoved,
     HeadMoved,
+    Leased,
     Lost,
+    Returned,
     RoutesSet,
     Sealed,
     TopicConfigured,
@@ -81,6 +86,10 @@ class State:
             GroupDropped: self._group_dropped,
             AliasSet: self._alias_set,
             RoutesSet: self._routes_set,
+            Leased: self._leased,
+            Returned: self._returned,
+            DeadLettered: self._dead_lettered,
+            Delayed: self._delayed,
         }
 
     def apply(self, fact: Fact) -> Any:
@@ -126,7 +135,13 @@ class State:
         if topic is None:
             return
         was_ephemeral = topic.config.durability == "ephemeral"
+        forget_leases = self.replaying and topic.config.leases_durable and not fact.config.leases_durable
         topic.config = fact.config
+        if forget_leases:
+            # From here on the log says nothing about leases any more; those it knew have long moved on.
+            for partition in topic.partitions:
+                if partition.leases is not None:
+                    partition.leases.clear(keep_delays=True)
         if self.replaying and was_ephemeral and fact.config.durability != "ephemeral":
             for partition in topic.partitions:
                 partition.apply_head(partition.head_seq)
@@ -215,3 +230,32 @@ class State:
                 self.routes[key] = kept
             else:
                 self.routes.pop(key, None)
+
+    # Leases: what happens live has already happened when its fact is written; only replay learns it from here.
+
+    def _leases(self, fact: Leased | Returned | Delayed | DeadLettered) -> Leases | None:
+        partition = self.partition(fact.topic_id, fact.partition)
+        return None if partition is None else partition.leases
+
+    def _leased(self, fact: Leased) -> None:
+        leases = self._leases(fact)
+        if leases is not None:
+            leases.restore_grant(GrantImage(fact.node, fact.token, fact.deadline, seqs_of(fact.seqs), fact.deliveries))
+
+    def _returned(self, fact: Returned) -> None:
+        leases = self._leases(fact)
+        if leases is not None:
+            for seq, deliveries in zip(seqs_of(fact.seqs), fact.deliveries, strict=True):
+                leases.restore_returned(seq, deliveries, fact.due)
+
+    def _delayed(self, fact: Delayed) -> None:
+        leases = self._leases(fact)
+        if leases is not None:
+            for seq, due in enumerate(fact.dues, fact.first_seq):
+                if due:
+                    leases.restore_returned(seq, 0, due)
+
+    def _dead_lettered(self, fact: DeadLettered) -> None:
+        leases = self._leases(fact)
+        if leases is not None:
+            leases.dead_lettered = max(leases.dead_lettered, fact.total)

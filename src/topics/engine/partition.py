@@ -20,6 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from topics.engine.cache import Cache
+from topics.engine.lease import Leases
 from topics.engine.render import Rendering, View, is_usual, render_records, wanted
 from topics.engine.segment import HotSegment, Segment
 from topics.model.config import TopicConfig
@@ -93,6 +94,8 @@ class Partition:
         self.unsynced: list[Page] = []
         # Segments nobody can read any more, for the broker to remove.
         self.dropped: list[Segment] = []
+        # Who has which job, when this is a queue.
+        self.leases: Leases | None = None
         self._totals = totals
         self._texts = texts
         self._starts: list[int] = []
@@ -251,6 +254,8 @@ class Partition:
             self._earliest = self._oldest_ts = None
             if emptied:
                 self._drop_empty()
+        if self.leases is not None:
+            self.leases.forget(seqs)
         return taken
 
     def apply_deleted_below(self, fact: DeletedBelow) -> int:
@@ -363,10 +368,11 @@ class Partition:
 
     def find(self, seq: int) -> Page | None:
         """The page around a live record, for those who need one record rather than a range."""
+        return self.segments[bisect_right(self._starts, seq) - 1].page_at(seq) if self.is_live(seq) else None
+
+    def is_live(self, seq: int) -> bool:
         index = bisect_right(self._starts, seq) - 1
-        if index < 0 or not self.segments[index].is_live(seq):
-            return None
-        return self.segments[index].page_at(seq)
+        return index >= 0 and self.segments[index].is_live(seq)
 
     def next_live(self, seq: int) -> int | None:
         """The first live seq at or after `seq`."""
@@ -378,6 +384,17 @@ class Partition:
                 return found
             index += 1
         return None
+
+    def live_run(self, seq: int, most: int) -> tuple[int, int] | None:
+        """The first live seq at or after `seq`, and the end of the run of live seqs from there, cut after `most`.
+
+        The run may end early where a segment does.
+        """
+        first = self.next_live(seq)
+        if first is None:
+            return None
+        segment = self.segments[bisect_right(self._starts, first) - 1]
+        return first, segment.live_until(first, min(segment.last_seq + 1, first + most))
 
     # Segments
 
@@ -396,6 +413,8 @@ class Partition:
     def drop_all(self) -> None:
         """The topic is gone: so is everything here."""
         self._take_away(self.count, self.bytes)
+        if self.leases is not None:
+            self.leases.clear()
         self.dropped += [segment for segment in self.segments if segment.sealed]
         self.segments = []
         self._starts = []
@@ -488,6 +507,8 @@ class Partition:
                 gone += 1
         if gone:
             self._drop_empty()
+        if self.leases is not None:
+            self.leases.forget_below(bound)
         if self.holes and self.holes[0].last < bound:
             self.holes = [hole for hole in self.holes if hole.last >= bound]
 

@@ -22,6 +22,11 @@ from topics.model.page import Page, fold, page_times, part, record_sizes, split
 PAGE_RECORDS = 256
 PAGE_BYTES = 128 << 10
 
+# Pages of a segment whose record sizes are remembered.
+SIZES_KEPT = 8
+# A hot segment whose dead front has grown this long takes no more records, so that its flags do not grow for ever.
+FRONT_MOST = 1 << 20
+
 _LIVE = b"\0"
 
 
@@ -78,6 +83,14 @@ class Segment(ABC):
             return seq
         found = flags.find(_LIVE, seq - self.first_seq)
         return None if found < 0 else self.first_seq + found
+
+    def live_until(self, seq: int, stop: int) -> int:
+        """The first seq behind the live `seq`, below `stop`, that is not live; `stop` when there is none."""
+        flags = self.flags()
+        if flags is None:
+            return stop
+        found = flags.find(1, seq - self.first_seq, stop - self.first_seq)
+        return stop if found < 0 else self.first_seq + found
 
     def last_live_below(self, bound: int) -> int | None:
         """The last live seq before `bound`."""
@@ -172,13 +185,23 @@ class Segment(ABC):
         return low
 
     def sizes(self, page: Page) -> list[int]:
-        """The size of each record of a page; the last answer is kept, since neighbours are asked for together."""
-        kept = self._sizes
-        if kept is None or kept[0] is not page:
-            kept = self._sizes = (page, record_sizes(page))
-        return kept[1]
+        """The size of each record of a page; the last answers are kept.
 
-    _sizes: tuple[Page, list[int]] | None = None
+        Workers finish jobs of a few neighbouring pages in turn; measuring a page costs 15 us, an ack should not.
+        """
+        kept = self._sizes
+        if kept is None:
+            kept = self._sizes = {}
+        found = kept.get(page.first_seq)
+        if found is not None and found[0] is page:
+            return found[1]
+        if len(kept) >= SIZES_KEPT:
+            kept.clear()
+        sizes = record_sizes(page)
+        kept[page.first_seq] = (page, sizes)
+        return sizes
+
+    _sizes: dict[int, tuple[Page, list[int]]] | None = None
 
 
 class HotSegment(Segment):
@@ -247,17 +270,24 @@ class HotSegment(Segment):
         flags = self._flags
         # A dead front is let go, so that a queue whose jobs are done from the front holds no memory for them.
         if flags is not None and self.low <= self.last_seq and flags[self.low - self.first_seq]:
+            # Nothing live is passed on the way, so nothing is to be measured.
             alive = self.next_live(self.low)
-            self.kill_below(self.last_seq + 1 if alive is None else alive)
+            self.low = self.last_seq + 1 if alive is None else alive
+            self._let_go_below()
         return taken
 
     def kill_below(self, bound: int) -> tuple[int, int]:
         taken = super().kill_below(bound)
+        self._let_go_below()
+        return taken
+
+    def _let_go_below(self) -> None:
         # Pages wholly below are let go, a few at a time: taking them off the front one by one would move the list each time.
         gone = bisect_right(self._starts, self.low) - 1
         if gone >= 32 or (gone > 0 and self.low > self.last_seq):
             self._let_go(gone)
-        return taken
+            if self.open and self.low - self.first_seq > FRONT_MOST:
+                self.close()
 
     def tagged(self, match: TagMatch, bound: int) -> list[int]:
         return self.tags.find(match, bound)

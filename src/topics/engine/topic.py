@@ -3,6 +3,7 @@
 from topics.engine.cache import Cache
 from topics.engine.dedupe import Dedupe
 from topics.engine.group import Group
+from topics.engine.lease import Leases
 from topics.engine.partition import Partition, Totals
 from topics.engine.priority import effective_priority
 from topics.model.config import TopicConfig
@@ -29,6 +30,9 @@ class Topic:
         self.config = config
         self.created_ts = ts
         self.partitions = [Partition(topic_id, number, texts, totals) for number in range(partitions)]
+        if config.type == "queue":
+            for partition in self.partitions:
+                partition.leases = Leases()
         self.dedupe = Dedupe()
         # A second name, the table changes that come in, and how far consumer groups have come.
         self.alias: str | None = None

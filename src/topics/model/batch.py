@@ -10,11 +10,14 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from topics.model.config import ConfigChange
+from topics.model.config import U64, ConfigChange
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.limits import Limits
 from topics.model.page import RECORD_OVERHEAD, SEPARATOR, page_size
 from topics.model.surrogates import cover_halves
+
+# The longest a job may be kept back, at its enqueueing or by a nack.
+DELAY_MS_MOST = 86_400_000
 
 
 class Batch(Struct, gc=False):
@@ -32,6 +35,8 @@ class Batch(Struct, gc=False):
     disable_backpressure: bool = False
     partition: int = 0
     partition_key: str | None = None
+    # Per record: how long it is not to be claimed, in a queue; None when no record says so.
+    delays: list[int] | None = None
 
 
 class _PlainRecord(Struct, forbid_unknown_fields=True, gc=False):
@@ -48,6 +53,8 @@ class _Record(Struct, gc=False):
     tag: str | None = None
     node: str | None = None
     meta: Raw | UnsetType = UNSET
+    # Additive: a job of a queue becomes claimable only after so long.
+    delay_ms: U64 | None = None
 
 
 class AppendBody(Struct):
@@ -163,6 +170,7 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
         body.disable_backpressure,
         body.partition or 0,
         body.partition_key,
+        _delays(records),
     )
 
 
@@ -173,6 +181,11 @@ def node_text(node: str) -> bytes:
 
 def _text(column: bytes | None) -> str | None:
     return None if column is None else column.decode()
+
+
+def _delays(records: list[_Record]) -> list[int] | None:
+    delays = [min(record.delay_ms or 0, DELAY_MS_MOST) for record in records]
+    return delays if any(delays) else None
 
 
 def _joined(texts: list[bytes]) -> bytes | None:

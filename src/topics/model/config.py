@@ -15,6 +15,8 @@ from topics.model.names import check_topic_name
 # The decoder cannot hold an upper bound this large; `check_u64` does.
 U64 = Annotated[int, Meta(ge=0)]
 U64_MAX = 2**64 - 1
+LEASE_MS_LEAST = 100
+LEASE_MS_MOST = 86_400_000
 I32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 TopicType = Literal["log", "queue"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
@@ -100,7 +102,7 @@ def merged(topic: str, base: TopicConfig, change: ConfigChange, *, exists: bool)
     if fields.get("priority") is not None:
         fields["priority"] = clamp(fields["priority"], -1000, 1000)
     if "lease_ms" in fields:
-        fields["lease_ms"] = clamp(fields["lease_ms"], 100, 86_400_000)
+        fields["lease_ms"] = clamp(fields["lease_ms"], LEASE_MS_LEAST, LEASE_MS_MOST)
     if "claim_jitter_ms" in fields:
         fields["claim_jitter_ms"] = clamp(fields["claim_jitter_ms"], 0, 5000)
     dead_letter = fields.get("dead_letter")

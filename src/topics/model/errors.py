@@ -108,5 +108,9 @@ class CorruptStorage(TopicsError):
         self.offset = offset
 
 
+def not_a_queue(topic: str) -> Conflict:
+    return Conflict(f'topic "{topic}" is not a queue', code="not_a_queue", detail={"topic": topic})
+
+
 def topic_not_found(topic: str) -> NotFound:
     return NotFound(f'topic "{topic}" does not exist', detail={"topic": topic})

@@ -142,6 +142,48 @@ class RoutesSet(Struct, array_like=True, tag=43):
     version: int
 
 
+class Leased(Struct, array_like=True, tag=20):
+    """These jobs are with `node` until `deadline`. A later one about the same job replaces it, as an extension does.
+
+    `deliveries` says of each job how often it was delivered by now.
+    """
+
+    topic_id: int
+    partition: int
+    node: str
+    token: bytes
+    deadline: int
+    seqs: bytes
+    deliveries: list[int]
+
+
+class Returned(Struct, array_like=True, tag=21):
+    """These jobs are with nobody any more: nacked, released or expired. Claimable from `due` on; None means at once."""
+
+    topic_id: int
+    partition: int
+    seqs: bytes
+    deliveries: list[int]
+    due: int | None
+
+
+class DeadLettered(Struct, array_like=True, tag=22):
+    """So many jobs have gone from this log to a dead-letter topic since it began."""
+
+    topic_id: int
+    partition: int
+    total: int
+
+
+class Delayed(Struct, array_like=True, tag=23):
+    """Jobs appended from `first_seq` on are not claimable before their moment; 0 for those that are at once."""
+
+    topic_id: int
+    partition: int
+    first_seq: int
+    dues: list[int]
+
+
 Fact = (
     TopicCreated
     | TopicConfigured
@@ -153,6 +195,10 @@ Fact = (
     | Sealed
     | HeadMoved
     | Lost
+    | Leased
+    | Returned
+    | DeadLettered
+    | Delayed
     | GroupMoved
     | GroupDropped
     | AliasSet

@@ -21,12 +21,14 @@ from topics.server.live import Live
 from topics.server.logs import fields, request_fields
 from topics.server.metrics import get_metrics
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
+from topics.server.queues import ack_jobs, claim_jobs, extend_jobs, nack_jobs
 from topics.server.records import append_records, park_append
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
 from topics.server.topics import delete_topic, get_topic, list_topics, put_topic
 from topics.server.watch import get_watch, post_watch
 from topics.server.websocket import get_socket
+from topics.server.work import stream_work
 
 log = logging.getLogger("topics.server")
 
@@ -89,6 +91,19 @@ class TopicsApplication:
             "/v0/watch/*", "watch session", scope=ANY_KEY, stream=True, query_token=True, get=self._with_live(get_watch)
         )
         add("/v0/ws", scope=ANY_KEY, stream=True, get=self._with_live(get_socket))
+        add("/v0/topics/*/claim", scope=READ | WRITE, post=self._with_broker(claim_jobs))
+        add("/v0/topics/*/ack", scope=WRITE, post=self._with_broker(ack_jobs))
+        add("/v0/topics/*/nack", scope=WRITE, post=self._with_broker(nack_jobs))
+        add("/v0/topics/*/extend", scope=WRITE, post=self._with_broker(extend_jobs))
+        add(
+            "/v0/topics/*/work",
+            scope=READ | WRITE,
+            stream=True,
+            query_token=True,
+            get=self._with_broker(
+                lambda broker, request, name: stream_work(broker, self.service.streams, request, name)
+            ),
+        )
         for path in ("/v0/health", "/healthz"):
             add(path, scope=PROBE, get=lambda request, name: get_health(self.service, request, name))
         for path in ("/v0/ready", "/readyz"):

@@ -103,6 +103,8 @@ def topic_state(broker: Broker, topic: Topic) -> dict[str, Any]:
         "last_write_ts": topic.last_write_ts,
         "last_read_ts": topic.last_read_ts,
     }
+    if topic.config.type == "queue":
+        fields["queue"] = broker.queues.counters(topic)
     if len(topic.partitions) > 1:
         fields["partitions"] = [
             {

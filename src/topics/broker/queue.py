@@ -1,0 +1,358 @@
+"""Queues: jobs are claimed, finished, given back and pushed, over the leases of the engine.
+
+A claim takes effect in memory the moment it is decided. With `leases_durable` it is also a fact, and nobody is told
+of a lease before the log has it; without, nothing is written and a restart makes every job claimable again, as if it had
+never been delivered. An ack is the delete of the job and is as durable as the topic's class.
+
+Who waits for jobs sits at the `desk` of the partition; what is on its way to the log is in `settle`; jobs that were
+delivered too often leave through `dead_letter`.
+"""
+
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from topics.broker import dead_letter
+from topics.broker.committer import Note
+from topics.broker.desk import Claim, Claimed, Claimer, Desk, deal
+from topics.broker.settle import Ack, Lease, Nack, SettledReply, Told, is_logged, leased_fact, returned_fact, settled
+from topics.engine.jobs import JobTexts
+from topics.engine.lease import Leases, seqs_bytes
+from topics.engine.partition import Partition
+from topics.engine.topic import Topic
+from topics.model.config import TopicConfig
+from topics.model.errors import TopicsError, not_a_queue, topic_not_found
+from topics.model.facts import Fact, Leased
+
+if TYPE_CHECKING:
+    from topics.broker.broker import Broker
+
+
+class QueueCounters(Struct):
+    """A queue at a glance."""
+
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
+class Queues:
+    """The queues among a broker's topics."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._texts = JobTexts()
+        self._desks: dict[tuple[int, int], Desk] = {}
+
+    # Looking
+
+    def find(self, name: str, number: int) -> tuple[Topic, Partition, Leases]:
+        """Raises NotFound, and Conflict when the topic is a log."""
+        topic = self._broker.topic(name)
+        partition = self._broker.partition(topic, number)
+        if partition.leases is None:
+            raise not_a_queue(name)
+        return topic, partition, partition.leases
+
+    def counters(self, topic: Topic) -> QueueCounters:
+        """As of now: leases that have run out count as ready."""
+        result = QueueCounters(0, 0, 0)
+        for partition in topic.partitions:
+            leases = partition.leases
+            if leases is not None:
+                self.refresh(topic, partition, leases)
+                result.ready += leases.ready(partition.count)
+                result.in_flight += leases.in_flight
+                result.dead_lettered += leases.dead_lettered
+        return result
+
+    def topics(self) -> list[Topic]:
+        return [topic for topic in self._broker.state.topics.values() if topic.config.type == "queue"]
+
+    def leases_in_flight(self) -> int:
+        return sum([self.counters(topic).in_flight for topic in self.topics()])
+
+    def refresh(self, topic: Topic, partition: Partition, leases: Leases) -> int:
+        """What time has changed is changed: expired records are gone, expired leases over. Answers the time."""
+        broker = self._broker
+        if topic.config.ttl_ms:
+            broker.evict(topic, partition)
+        now_ms = broker.runtime.now_ms()
+        expired = leases.expire(now_ms)
+        if expired and is_logged(topic):
+            self._note(topic, [returned_fact(topic, partition, expired, leases.finished(expired), None)])
+        return now_ms
+
+    # Claiming
+
+    def claim(self, name: str, number: int, claim: Claim) -> None:
+        """Lease jobs to the claim's node, at once or when the window, or the wait, is over."""
+        if self._broker.parked(name, lambda: self.claim(name, number, claim), claim.fail):
+            return
+        topic, partition, _ = self.find(name, number)
+        if topic.config.claim_jitter_ms and claim.most:
+            desk = self.desk(topic, partition)
+            claim.wait(desk)
+            desk.open_window()
+        else:
+            self.serve(topic, partition, [claim])
+
+    def desk(self, topic: Topic, partition: Partition) -> "Desk":
+        key = (topic.id, partition.number)
+        desk = self._desks.get(key)
+        if desk is None:
+            desk = self._desks[key] = Desk(self._broker, self, topic, partition)
+        return desk
+
+    def close_desk(self, topic: Topic, partition: Partition) -> None:
+        self._desks.pop((topic.id, partition.number), None)
+
+    def serve(self, topic: Topic, partition: Partition, claimers: list[Claimer]) -> None:
+        """One pass: what is there is shared among these claimers, and all of it is theirs when this returns."""
+        leases = partition.leases
+        assert leases is not None
+        now_ms = self.refresh(topic, partition, leases)
+        config = topic.config
+        rooms = [claimer.room() for claimer in claimers]
+        bound = config.max_deliveries if config.dead_letter is not None else 0
+        taken = leases.take(partition, sum(rooms), bound)
+        hands = [taken.seqs] if len(claimers) == 1 else deal(taken.seqs, rooms)
+        served: list[tuple[Claimer, Claimed]] = []
+        for claimer, seqs in zip(claimers, hands, strict=True):
+            if seqs:
+                seqs.sort()
+                lease_ms = config.lease_ms if claimer.lease_ms is None else claimer.lease_ms
+                grant = leases.grant(seqs, claimer.node, token_hex(8).encode(), now_ms + lease_ms, claimer.basket)
+                jobs = self._texts.render(partition, grant, leases.all_deliveries(seqs))
+                served.append((claimer, Claimed(topic, grant, jobs, 0)))
+                if isinstance(claimer, Claim):
+                    claimer.granted()
+        unserved = [claimer for claimer, seqs in zip(claimers, hands, strict=True) if not seqs]
+        if taken.dead or (served and is_logged(topic)):
+            Passing(self, topic, partition, served, unserved).start(taken.dead)
+        else:
+            self.hand_over(topic, partition, served, unserved)
+
+    def hand_over(
+        self,
+        topic: Topic,
+        partition: Partition,
+        served: list[tuple[Claimer, Claimed]],
+        unserved: list[Claimer],
+    ) -> None:
+        """The last step of a pass: everybody is told."""
+        leases = partition.leases
+        assert leases is not None
+        ready = leases.ready(partition.count)
+        for claimer, claimed in served:
+            claimed.ready = ready
+            if isinstance(claimer, Claim) and claimer.over and claimed.grant is not None:
+                # Its client went while the log was written: somebody else can have them at once.
+                self._give_back(topic, partition, leases, leases.of_grant(claimed.grant), None)
+            else:
+                claimer.deliver(claimed)
+        for claimer in unserved:
+            if isinstance(claimer, Claim) and not claimer.over:
+                if claimer.wait_ms:
+                    claimer.wait(self.desk(topic, partition))
+                    claimer.start_waiting()
+                else:
+                    claimer.deliver(Claimed(topic, None, [], ready))
+        desk = self._desks.get((topic.id, partition.number))
+        if desk is not None:
+            desk.set_timer()
+
+    # Finishing and giving back
+
+    def ack(
+        self, name: str, number: int, node: str, seqs: list[int], lease_ids: list[str] | None, reply: SettledReply
+    ) -> None:
+        """Jobs the node holds are done: deleted for good. Answers when the topic's class says it may."""
+        broker = self._broker
+        if broker.parked(name, lambda: self.ack(name, number, node, seqs, lease_ids, reply), reply):
+            return
+        topic, partition, leases = self.find(name, number)
+        self.refresh(topic, partition, leases)
+        chosen, skipped = leases.held_by(node, seqs, lease_ids)
+        acked = sorted(chosen)
+        if topic.config.durability == "ephemeral" or not chosen:
+            if acked:
+                partition.kill(acked)
+            reply(settled(topic, partition, acked, skipped))
+            return
+        lane = broker.committer.lane_of(topic.id)
+        broker.committer.check_writable(lane)
+        leases.leave(chosen)
+        broker.committer.submit(lane, Ack(broker, topic, partition, acked, chosen, skipped, reply))
+
+    def nack(
+        self,
+        name: str,
+        number: int,
+        node: str,
+        seqs: list[int],
+        lease_ids: list[str] | None,
+        delay_ms: int,
+        reply: SettledReply,
+    ) -> None:
+        """Jobs the node holds are given back, to be claimed by anybody now or after the delay."""
+        broker = self._broker
+        if broker.parked(name, lambda: self.nack(name, number, node, seqs, lease_ids, delay_ms, reply), reply):
+            return
+        topic, partition, leases = self.find(name, number)
+        now_ms = self.refresh(topic, partition, leases)
+        chosen, skipped = leases.held_by(node, seqs, lease_ids)
+        nacked = list(chosen)
+        due = now_ms + delay_ms if delay_ms else None
+        if not is_logged(topic) or not chosen:
+            leases.give_back(nacked, due)
+            reply(settled(topic, partition, nacked, skipped))
+            return
+        lane = broker.committer.lane_of(topic.id)
+        broker.committer.check_writable(lane)
+        leases.leave(chosen)
+        broker.committer.submit(lane, Nack(topic, partition, chosen, skipped, due, reply))
+
+    def extend(
+        self,
+        name: str,
+        number: int,
+        node: str,
+        seqs: list[int],
+        lease_ids: list[str] | None,
+        lease_ms: int,
+        reply: SettledReply,
+    ) -> None:
+        """Jobs the node holds are its own until `lease_ms` from now."""
+        broker = self._broker
+        if broker.parked(name, lambda: self.extend(name, number, node, seqs, lease_ids, lease_ms, reply), reply):
+            return
+        topic, partition, leases = self.find(name, number)
+        now_ms = self.refresh(topic, partition, leases)
+        chosen, skipped = leases.held_by(node, seqs, lease_ids)
+        lane = broker.committer.lane_of(topic.id)
+        logged = is_logged(topic) and bool(chosen)
+        if logged:
+            broker.committer.check_writable(lane)
+        # True at once: a longer lease that the log then refuses harms nobody.
+        grants = leases.extend(chosen, now_ms + lease_ms)
+        outcome = settled(topic, partition, list(chosen), skipped)
+        outcome.deadline = now_ms + lease_ms
+        if logged:
+            facts: list[Fact] = [leased_fact(topic, partition, leases, grant) for grant in grants]
+            broker.committer.submit(lane, Told(topic, partition, facts, outcome, reply))
+        else:
+            reply(outcome)
+
+    def release(self, topic: Topic, partition: Partition, basket: set[int]) -> None:
+        """A connection is gone: what was pushed to it and is still held is anybody's again, at once."""
+        leases = partition.leases
+        if leases is not None:
+            self._give_back(topic, partition, leases, leases.of_basket(basket), None)
+
+    def configured(self, topic: Topic, before: TopicConfig) -> None:
+        """The configuration has changed. When leases become durable, those there are now are written down."""
+        if not is_logged(topic) or before.leases_durable:
+            return
+        for partition in topic.partitions:
+            leases = partition.leases
+            if leases is None:
+                continue
+            image = leases.image(durable=True)
+            facts: list[Fact] = [
+                Leased(
+                    topic.id,
+                    partition.number,
+                    each.node,
+                    each.token,
+                    each.deadline,
+                    seqs_bytes(each.seqs),
+                    each.deliveries,
+                )
+                for each in image.grants
+            ]
+            facts += [returned_fact(topic, partition, [seq], [count], None) for seq, count in image.returned if count]
+            facts += [
+                returned_fact(topic, partition, [seq], [count], due) for seq, due, count in image.delayed if count
+            ]
+            if facts:
+                self._note(topic, facts)
+
+    def _give_back(self, topic: Topic, partition: Partition, leases: Leases, seqs: list[int], due: int | None) -> None:
+        if seqs:
+            fact = returned_fact(topic, partition, seqs, leases.all_deliveries(seqs), due)
+            leases.give_back(seqs, due)
+            if is_logged(topic):
+                self._note(topic, [fact])
+
+    def _note(self, topic: Topic, facts: list[Fact]) -> None:
+        committer = self._broker.committer
+        committer.submit(committer.lane_of(topic.id), Note(facts))
+
+
+class Passing:
+    """A pass that waits for the log: for its leases to be written, for dead jobs to be moved."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        topic: Topic,
+        partition: Partition,
+        served: list[tuple[Claimer, Claimed]],
+        unserved: list[Claimer],
+    ) -> None:
+        self._queues = queues
+        self._topic = topic
+        self._partition = partition
+        self._served = served
+        self._unserved = unserved
+        self._outstanding = 1
+        self._again = False
+
+    def start(self, dead: list[int]) -> None:
+        queues, topic, partition = self._queues, self._topic, self._partition
+        broker = queues._broker
+        leases = partition.leases
+        assert leases is not None
+        if self._served and is_logged(topic):
+            facts: list[Fact] = [
+                leased_fact(topic, partition, leases, claimed.grant) for _, claimed in self._served if claimed.grant
+            ]
+            self._outstanding += 1
+            broker.committer.submit(broker.committer.lane_of(topic.id), Lease(self, topic, partition, facts))
+        if dead:
+            self._outstanding += 1
+            dead_letter.move(broker, topic, partition, dead, self._moved)
+        self.step()
+
+    def _moved(self, moved: int) -> None:
+        # Dead jobs may have hidden others; who got nothing looks again when some are out of the way.
+        self._again = moved > 0
+        self.step()
+
+    def step(self) -> None:
+        self._outstanding -= 1
+        if self._outstanding:
+            return
+        queues, topic, partition = self._queues, self._topic, self._partition
+        unserved = self._unserved
+        if queues._broker.state.by_id.get(topic.id) is not topic:
+            for claimer in [*[claimer for claimer, _ in self._served], *unserved]:
+                claimer.fail(topic_not_found(topic.name))
+            return
+        again = [claimer for claimer in unserved if claimer.room()] if self._again else []
+        queues.hand_over(topic, partition, self._served, [] if self._again else unserved)
+        if again:
+            queues.serve(topic, partition, again)
+
+    def failed(self, error: TopicsError) -> None:
+        """The leases are not in the log: they never were."""
+        leases = self._partition.leases
+        assert leases is not None
+        served, self._served = self._served, []
+        for claimer, claimed in served:
+            if claimed.grant is not None:
+                leases.undo(claimed.grant)
+            claimer.fail(error)
+        self.step()

@@ -1,0 +1,172 @@
+"""POST /v0/topics/:q/claim, ack, nack and extend — the life of a job between two appends.
+
+Beyond the contract: `wait_ms` on a claim waits for jobs that are not there yet, and `partition` names another partition.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from topics.broker.broker import Broker
+from topics.broker.desk import Claim, Claimed
+from topics.broker.settle import Settled
+from topics.model.batch import DELAY_MS_MOST
+from topics.model.config import LEASE_MS_LEAST, LEASE_MS_MOST, U64, check_u64, clamp
+from topics.model.errors import BatchTooLarge, InvalidRequest, TopicsError
+from topics.model.limits import Limits
+from topics.model.names import check_topic_name
+from topics.server.answers import send, send_error, send_text
+from topics.server.bodies import decode, require_json
+from topics.server.http import Request
+
+PartitionNumber = Annotated[int, Meta(ge=0, le=2**31)]
+
+
+class ClaimBody(Struct):
+    node: str
+    max: U64 = 1
+    lease_ms: U64 | None = None
+    wait_ms: U64 = 0
+    partition: PartitionNumber = 0
+
+
+class SettleBody(Struct):
+    """What ack, nack and extend have in common."""
+
+    node: str
+    seqs: list[U64]
+    lease_ids: list[str] | None = None
+    partition: PartitionNumber = 0
+
+
+class NackBody(SettleBody):
+    delay_ms: U64 = 0
+
+
+class ExtendBody(SettleBody, kw_only=True):
+    lease_ms: U64
+
+
+_claim_decoder = msgspec.json.Decoder(ClaimBody)
+_ack_decoder = msgspec.json.Decoder(SettleBody)
+_nack_decoder = msgspec.json.Decoder(NackBody)
+_extend_decoder = msgspec.json.Decoder(ExtendBody)
+
+
+def claim_jobs(broker: Broker, request: Request, name: str) -> None:
+    require_json(request)
+    check_topic_name(name)
+    body = decode(request.body, _claim_decoder)
+    limits = broker.limits
+    check_node(body.node, limits)
+    lease_ms = None if body.lease_ms is None else clamp(body.lease_ms, LEASE_MS_LEAST, LEASE_MS_MOST)
+
+    def reply(outcome: Claimed | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            send_error(request, outcome)
+            return
+        text = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (
+            outcome.topic.name_bytes,
+            b",".join(outcome.jobs),
+            len(outcome.jobs),
+            outcome.ready,
+        )
+        send_text(request, 200, text, b',"throttle_wait_ms":0.0')
+
+    claim = Claim(body.node, min(body.max, limits.max_claim), lease_ms, min(body.wait_ms, limits.max_wait_ms), reply)
+    broker.queues.claim(name, body.partition, claim)
+    if not request.answered:
+        request.on_disconnect(claim.cancel)
+
+
+def ack_jobs(broker: Broker, request: Request, name: str) -> None:
+    require_json(request)
+    check_topic_name(name)
+    body = decode(request.body, _ack_decoder)
+    _check(body, broker.limits)
+
+    def reply(outcome: Settled | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            send_error(request, outcome)
+            return
+        text = b'{"topic":"%b","acked":%d,"skipped":%b,"ready":%d,"in_flight":%d' % (
+            outcome.topic.name_bytes,
+            len(outcome.seqs),
+            repr(outcome.skipped).encode() if outcome.skipped else b"[]",
+            outcome.ready,
+            outcome.in_flight,
+        )
+        send_text(request, 200, text, b',"fsync_ms":%.3f' % outcome.sync_ms)
+
+    broker.queues.ack(name, body.partition, body.node, body.seqs, body.lease_ids, reply)
+
+
+def nack_jobs(broker: Broker, request: Request, name: str) -> None:
+    require_json(request)
+    check_topic_name(name)
+    body = decode(request.body, _nack_decoder)
+    _check(body, broker.limits)
+
+    def reply(outcome: Settled | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            send_error(request, outcome)
+            return
+        fields = {
+            "topic": name,
+            "nacked": len(outcome.seqs),
+            "skipped": outcome.skipped,
+            "ready": outcome.ready,
+            "in_flight": outcome.in_flight,
+        }
+        send(request, 200, fields)
+
+    delay_ms = min(body.delay_ms, DELAY_MS_MOST)
+    broker.queues.nack(name, body.partition, body.node, body.seqs, body.lease_ids, delay_ms, reply)
+
+
+def extend_jobs(broker: Broker, request: Request, name: str) -> None:
+    require_json(request)
+    check_topic_name(name)
+    body = decode(request.body, _extend_decoder)
+    _check(body, broker.limits)
+
+    def reply(outcome: Settled | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            send_error(request, outcome)
+            return
+        fields = {
+            "topic": name,
+            "extended": len(outcome.seqs),
+            "skipped": outcome.skipped,
+            "deadlines": {str(seq): outcome.deadline for seq in outcome.seqs},
+        }
+        send(request, 200, fields)
+
+    lease_ms = clamp(body.lease_ms, LEASE_MS_LEAST, LEASE_MS_MOST)
+    broker.queues.extend(name, body.partition, body.node, body.seqs, body.lease_ids, lease_ms, reply)
+
+
+def check_node(node: str, limits: Limits) -> None:
+    """Raises InvalidRequest unless this can be a worker's name."""
+    if not node:
+        raise InvalidRequest("node must name the worker")
+    if len(node) * 4 > limits.max_node_bytes and len(node.encode()) > limits.max_node_bytes:
+        raise InvalidRequest(
+            f"node is longer than {limits.max_node_bytes} bytes", detail={"max": limits.max_node_bytes}
+        )
+
+
+def _check(body: SettleBody, limits: Limits) -> None:
+    check_node(body.node, limits)
+    seqs = body.seqs
+    if not seqs:
+        raise InvalidRequest("seqs must name at least one job")
+    if len(seqs) > limits.max_claim:
+        raise BatchTooLarge(
+            f"{len(seqs)} seqs in one request; at most {limits.max_claim}",
+            detail={"max": limits.max_claim, "count": len(seqs)},
+        )
+    check_u64("seqs", max(seqs))
+    if body.lease_ids is not None and len(body.lease_ids) != len(seqs):
+        raise InvalidRequest(f"{len(body.lease_ids)} lease_ids for {len(seqs)} seqs; there must be one for each")

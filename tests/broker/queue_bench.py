@@ -1,0 +1,126 @@
+"""A broker with a queue on a disk in memory: each call is one request, answered before it returns."""
+
+import json
+from typing import Any
+
+from topics.broker.broker import Broker
+from topics.broker.checkpoint import StorageSettings
+from topics.broker.desk import Claim, Claimed
+from topics.broker.queue import QueueCounters
+from topics.broker.recovery import recover
+from topics.broker.settle import Settled
+from topics.engine.render import View
+from topics.model.batch import decode_batch
+from topics.model.config import ConfigChange
+from topics.model.errors import TopicsError
+from topics.model.limits import Limits
+from topics.testing.clock import ManualClock
+from topics.testing.disk import FakeDisk
+from topics.testing.runtime import ManualRuntime
+
+Job = dict[str, Any]
+
+
+class QueueBench:
+    def __init__(
+        self,
+        disk: FakeDisk | None = None,
+        clock: ManualClock | None = None,
+        settings: StorageSettings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if disk is None:
+            disk = FakeDisk()
+            disk.make_directory("")
+        self.disk = disk
+        self.clock = clock or ManualClock()
+        self.settings = settings or StorageSettings(wal_file_bytes=64 << 10, margin=1000)
+        self.limits = limits or Limits()
+        self.runtime = ManualRuntime(self.clock)
+        self.broker = Broker(disk, self.runtime, recover(disk, self.settings), self.limits, self.settings)
+        self.broker.start()
+        self.runtime.run()
+
+    def after_kill(self) -> "QueueBench":
+        return QueueBench(self.disk.after_kill(), self.clock, self.settings, self.limits)
+
+    def after_power_cut(self) -> "QueueBench":
+        return QueueBench(self.disk.after_power_cut(survive="none"), self.clock, self.settings, self.limits)
+
+    def pass_time(self, ms: int) -> None:
+        """Time passes and what it triggers has happened."""
+        self.clock.advance(ms)
+        self.runtime.run()
+
+    def configure(self, name: str = "q", **fields: Any) -> None:
+        fields.setdefault("type", "queue")
+        self._answer(lambda reply: self.broker.configure(name, ConfigChange(**fields), reply))
+
+    def append(self, *datas: Any, name: str = "q", **fields: Any) -> list[int]:
+        """One write; `fields` go into every record."""
+        records = [{"data": data, **fields} for data in datas]
+        body = json.dumps({"records": records}).encode()
+        outcome = self._answer(lambda reply: self.broker.append(name, decode_batch(body, self.limits), reply))
+        return list(range(outcome.first_seq, outcome.first_seq + outcome.count))
+
+    def start_claim(
+        self, most: int = 1, node: str = "w", lease_ms: int | None = None, wait_ms: int = 0, name: str = "q"
+    ) -> tuple[list[Claimed | TopicsError], Claim]:
+        """A claim that is only begun; its answer comes into the list."""
+        answers: list[Claimed | TopicsError] = []
+        claim = Claim(node, most, lease_ms, wait_ms, answers.append)
+        self.broker.queues.claim(name, 0, claim)
+        return answers, claim
+
+    def claim(self, most: int = 1, node: str = "w", lease_ms: int | None = None, name: str = "q") -> list[Job]:
+        answers, _ = self.start_claim(most, node, lease_ms, name=name)
+        self.runtime.run()
+        return jobs_of(answers)
+
+    def ack(self, *seqs: int, node: str = "w", lease_ids: list[str] | None = None, name: str = "q") -> Settled:
+        return self._answer(lambda reply: self.broker.queues.ack(name, 0, node, list(seqs), lease_ids, reply))
+
+    def nack(self, *seqs: int, node: str = "w", delay_ms: int = 0, name: str = "q") -> Settled:
+        return self._answer(lambda reply: self.broker.queues.nack(name, 0, node, list(seqs), None, delay_ms, reply))
+
+    def extend(self, *seqs: int, lease_ms: int, node: str = "w", name: str = "q") -> Settled:
+        return self._answer(lambda reply: self.broker.queues.extend(name, 0, node, list(seqs), None, lease_ms, reply))
+
+    def counters(self, name: str = "q") -> tuple[int, int, int]:
+        found: QueueCounters = self.broker.queues.counters(self.broker.topic(name))
+        return found.ready, found.in_flight, found.dead_lettered
+
+    def records(self, name: str = "q") -> list[Job]:
+        """What a reader of the log sees."""
+        if name not in self.broker.state.topics:
+            return []
+        read = self.broker.topic(name).partitions[0].read(0, 10_000, 1 << 30, View(tags=True))
+        return list(json.loads(b"[%b]" % bytes(read.records)))
+
+    def checkpoint(self) -> None:
+        """Seal and snapshot now."""
+        worked: list[bool] = []
+        self.broker.keeper.checkpoint(done=worked.append)
+        self.runtime.run()
+        self.pass_time(1)
+        assert worked == [True]
+
+    def _answer(self, ask: Any) -> Any:
+        answers: list[Any] = []
+        ask(answers.append)
+        self.runtime.run()
+        (answer,) = answers
+        if isinstance(answer, TopicsError):
+            raise answer
+        return answer
+
+
+def jobs_of(answers: list[Claimed | TopicsError]) -> list[Job]:
+    (answer,) = answers
+    if isinstance(answer, TopicsError):
+        raise answer
+    return [json.loads(job) for job in answer.jobs]
+
+
+def seqs_of(jobs: list[Job]) -> list[int]:
+    return [job["$seq"] for job in jobs]

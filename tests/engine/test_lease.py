@@ -1,0 +1,310 @@
+"""Leases as a pure state machine: time and tokens are numbers and bytes the test passes in."""
+
+from topics.engine.cache import Cache
+from topics.engine.lease import SWEEP_LEAST, Grant, Leases
+from topics.engine.partition import Partition, Totals
+from topics.model.facts import DeletedBelow, Evicted
+from topics.model.page import make_page
+
+TOKEN = b"0123456789abcdef"
+
+
+class Queue:
+    """A partition with leases and the few steps tests repeat."""
+
+    def __init__(self, jobs: int = 0) -> None:
+        self.partition = Partition(1, 0, Cache(1 << 20), Totals())
+        self.leases = self.partition.leases = Leases()
+        self.now = 1000
+        if jobs:
+            self.append(jobs)
+
+    def append(self, count: int) -> None:
+        first_seq = self.partition.head_seq + 1
+        self.partition.apply_append(make_page(first_seq, count, self.now, b"\0".join([b"1"] * count)))
+
+    def take(self, most: int = 1000, max_deliveries: int = 0) -> list[int]:
+        self.leases.expire(self.now)
+        return self.leases.take(self.partition, most, max_deliveries).seqs
+
+    def claim(self, most: int = 1000, node: str = "w", lease_ms: int = 100, basket: set[int] | None = None) -> Grant:
+        return self.leases.grant(self.take(most), node, TOKEN, self.now + lease_ms, basket)
+
+    def ack(self, *seqs: int, node: str = "w") -> list[int]:
+        chosen, skipped = self.leases.held_by(node, seqs, None)
+        self.leases.leave(chosen)
+        self.partition.kill(sorted(chosen))
+        return skipped
+
+    @property
+    def ready(self) -> int:
+        self.leases.expire(self.now)
+        return self.leases.ready(self.partition.count)
+
+    @property
+    def counters(self) -> tuple[int, int]:
+        return self.ready, self.leases.in_flight
+
+
+def test_fresh_jobs_are_taken_in_order_and_only_once() -> None:
+    queue = Queue(5)
+    assert queue.claim(3).seqs == [1, 2, 3]
+    assert queue.claim(3).seqs == [4, 5]
+    assert queue.take() == []
+    queue.append(1)
+    assert queue.take() == [6]
+
+
+def test_returned_jobs_come_before_fresh_ones() -> None:
+    queue = Queue(5)
+    queue.claim(3)
+    queue.leases.give_back([3, 2], None)
+    assert queue.take(3) == [3, 2, 4]
+
+
+def test_a_lease_holds_until_its_deadline_and_not_a_moment_longer() -> None:
+    queue = Queue(1)
+    queue.claim(1, lease_ms=100)
+    queue.now += 100
+    assert queue.counters == (0, 1)
+    queue.now += 1
+    assert queue.counters == (1, 0)
+    assert queue.take() == [1]
+
+
+def test_a_clock_that_jumps_backwards_does_not_revive_an_expired_lease() -> None:
+    queue = Queue(1)
+    queue.claim(1, lease_ms=100)
+    queue.now += 101
+    assert queue.counters == (1, 0)
+    queue.now -= 101
+    assert queue.counters == (1, 0)
+    assert queue.ack(1) == [1]
+
+
+def test_extending_sets_the_deadline_and_keeps_the_lease_id_and_the_count() -> None:
+    queue = Queue(2)
+    grant = queue.claim(2, lease_ms=100)
+    chosen, _ = queue.leases.held_by("w", [2], [grant.lease_id(2)])
+    queue.leases.extend(chosen, queue.now + 500)
+    queue.now += 101
+    assert queue.counters == (1, 1)
+    assert queue.leases.held_by("w", [2], [grant.lease_id(2)])[1] == []
+    assert queue.leases.deliveries(2) == 1
+    queue.now += 400
+    assert queue.counters == (2, 0)
+
+
+def test_extending_can_shorten_a_lease() -> None:
+    queue = Queue(1)
+    queue.claim(1, lease_ms=10_000)
+    chosen, _ = queue.leases.held_by("w", [1], None)
+    queue.leases.extend(chosen, queue.now + 100)
+    assert queue.leases.next_due() == queue.now + 101
+    queue.now += 101
+    assert queue.counters == (1, 0)
+
+
+def test_only_the_holder_with_the_current_lease_id_holds_a_job() -> None:
+    queue = Queue(2)
+    grant = queue.claim(2)
+    held_by = queue.leases.held_by
+    assert held_by("v", [1], None)[1] == [1]
+    assert held_by("w", [1, 2], [grant.lease_id(1), "lease_0"])[1] == [2]
+    assert held_by("w", [1, 1], None)[1] == [1], "a job counts once"
+    assert held_by("w", [3], None)[1] == [3]
+    queue.leases.give_back([1], None)
+    again = queue.leases.grant(queue.take(1), "w", b"f" * 16, queue.now + 100)
+    assert held_by("w", [1], [grant.lease_id(1)])[1] == [1], "an older delivery of the same node"
+    assert held_by("w", [1], [again.lease_id(1)])[1] == []
+
+
+def test_a_job_that_is_leaving_is_nobodys_and_comes_back_if_the_log_refuses() -> None:
+    queue = Queue(2)
+    queue.claim(2, lease_ms=100)
+    chosen, _ = queue.leases.held_by("w", [1], None)
+    queue.leases.leave(chosen)
+    assert queue.leases.held_by("w", [1], None)[1] == [1]
+    queue.now += 200
+    assert queue.take() == [2], "expiry does not free what is leaving"
+    queue.leases.stay(chosen)
+    queue.leases.expire(queue.now)
+    assert queue.take() == [1], "its deadline has passed meanwhile"
+
+
+def test_a_delayed_return_counts_nowhere_until_it_is_due() -> None:
+    queue = Queue(1)
+    queue.claim(1)
+    queue.leases.give_back([1], queue.now + 50)
+    assert queue.counters == (0, 0)
+    queue.now += 49
+    assert queue.take() == []
+    queue.now += 1
+    assert queue.counters == (1, 0)
+    assert queue.take() == [1]
+    assert queue.leases.deliveries(1) == 2
+
+
+def test_jobs_delayed_at_their_append_are_passed_over_until_due() -> None:
+    queue = Queue()
+    queue.append(6)
+    queue.leases.delay(1, [0, queue.now + 10, queue.now + 20, 0, 0, queue.now + 10])
+    assert queue.counters == (3, 0)
+    assert queue.claim().seqs == [1, 4, 5]
+    queue.now += 10
+    assert queue.claim().seqs == [2, 6]
+    queue.append(1)
+    queue.now += 10
+    assert sorted(queue.claim().seqs) == [3, 7]
+
+
+def test_deliveries_count_every_claim_and_the_bound_is_exact() -> None:
+    queue = Queue(1)
+    for delivery in (1, 2, 3):
+        queue.leases.expire(queue.now)
+        taken = queue.leases.take(queue.partition, 1, 3)
+        assert (taken.seqs, taken.dead) == ([1], [])
+        queue.leases.grant(taken.seqs, "w", TOKEN, queue.now + 100)
+        assert queue.leases.deliveries(1) == delivery
+        queue.leases.give_back([1], None)
+    taken = queue.leases.take(queue.partition, 1, 3)
+    assert (taken.seqs, taken.dead) == ([], [1])
+    assert queue.counters == (0, 0), "on its way out"
+    queue.leases.not_moved([1])
+    assert queue.counters == (1, 0)
+
+
+def test_an_undone_delivery_is_not_counted_and_comes_first() -> None:
+    queue = Queue(3)
+    queue.claim(1)
+    queue.leases.give_back([1], None)
+    grant = queue.leases.grant(queue.take(2), "w", TOKEN, queue.now + 100)
+    queue.leases.undo(grant)
+    assert queue.counters == (3, 0)
+    assert queue.take(3) == [1, 2, 3]
+    assert queue.leases.all_deliveries([1, 2]) == [2, 1]
+
+
+def test_deleted_and_evicted_jobs_leave_every_place() -> None:
+    queue = Queue(12)
+    basket: set[int] = set()
+    queue.claim(4, basket=basket)
+    queue.leases.give_back([3, 4], None)
+    queue.leases.give_back([2], queue.now + 50)
+    queue.partition.apply_evicted(Evicted(1, 0, 4, 1))
+    assert basket == set()
+    assert queue.counters == (9, 0)
+    queue.claim(4, basket=basket)
+    assert basket == {4, 5, 6, 7}
+    queue.partition.apply_deleted_below(DeletedBelow(1, 0, 6))
+    assert queue.counters == (5, 2)
+    queue.partition.kill([6, 9])
+    assert queue.counters == (4, 1)
+    assert queue.take() == [8, 10, 11, 12]
+
+
+def test_a_basket_knows_what_is_still_with_its_connection() -> None:
+    queue = Queue(6)
+    basket: set[int] = set()
+    queue.claim(3, basket=basket)
+    queue.claim(3)
+    chosen, _ = queue.leases.held_by("w", [2], None)
+    queue.leases.extend(chosen, queue.now + 1000)
+    queue.ack(1)
+    assert basket == {2, 3}
+    assert queue.leases.of_basket(basket) == [2, 3]
+    queue.leases.give_back(queue.leases.of_basket(basket), None)
+    assert basket == set()
+    assert queue.leases.in_flight == 3, "claims of the same node stay"
+
+
+def test_waiting_parties_are_woken_by_returns_expiry_and_deletes() -> None:
+    queue = Queue(3)
+    woken: list[int] = []
+    queue.claim(3)
+    queue.leases.wake = lambda: woken.append(1)
+    queue.leases.give_back([1], None)
+    assert len(woken) == 1
+    queue.partition.kill([2])
+    assert len(woken) == 2
+    queue.now += 101
+    queue.leases.expire(queue.now)
+    assert len(woken) == 3
+
+
+def test_the_next_moment_is_the_first_deadline_or_delay() -> None:
+    queue = Queue(3)
+    assert queue.leases.next_due() is None
+    queue.claim(1, lease_ms=500)
+    assert queue.leases.next_due() == queue.now + 501
+    queue.claim(1, lease_ms=100)
+    assert queue.leases.next_due() == queue.now + 101
+    queue.leases.give_back([2], queue.now + 50)
+    assert queue.leases.next_due() == queue.now + 50
+    queue.ack(1)
+    queue.now += 60
+    queue.leases.expire(queue.now)
+    assert queue.leases.next_due() is None
+
+
+def test_finished_grants_do_not_pile_up() -> None:
+    queue = Queue()
+    for _ in range(SWEEP_LEAST * 3):
+        queue.append(1)
+        grant = queue.claim(1, lease_ms=86_400_000)
+        queue.ack(*grant.seqs)
+    assert len(queue.leases._deadlines) <= SWEEP_LEAST + 2
+    assert queue.counters == (0, 0)
+
+
+def test_an_image_restores_everything_or_only_what_is_no_lease() -> None:
+    queue = Queue(9)
+    queue.leases.delay(9, [queue.now + 500])
+    queue.claim(4, lease_ms=100)
+    queue.leases.give_back([2], None)
+    queue.leases.give_back([3], queue.now + 50)
+    queue.leases.dead_lettered = 7
+    whole, bare = queue.leases.image(durable=True), queue.leases.image(durable=False)
+
+    queue.leases = queue.partition.leases = Leases()
+    queue.leases.restore(whole)
+    queue.leases.settle(queue.partition.is_live)
+    assert queue.leases.dead_lettered == 7
+    assert queue.counters == (5, 2)
+    assert queue.leases.held_by("w", [1, 4], [f"lease_{TOKEN.decode()}{seq:x}" for seq in (1, 4)])[1] == []
+    taken = queue.take(3)
+    assert taken == [2, 5, 6]
+    assert queue.leases.all_deliveries(taken) == [2, 1, 1]
+    queue.now += 50
+    assert queue.take() == [3, 7, 8]
+    queue.now += 51
+    assert queue.take() == [1, 4]
+
+    queue.leases = queue.partition.leases = Leases()
+    queue.leases.restore(bare)
+    queue.leases.settle(queue.partition.is_live)
+    assert queue.leases.dead_lettered == 7
+    queue.now -= 101
+    assert queue.take() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_settling_forgets_what_the_log_no_longer_holds() -> None:
+    queue = Queue(4)
+    queue.claim(3)
+    image = queue.leases.image(durable=True)
+    fresh = Queue(4)
+    fresh.partition.kill([2])
+    fresh.leases.restore(image)
+    fresh.leases.settle(fresh.partition.is_live)
+    assert fresh.counters == (1, 2)
+    assert fresh.take() == [4]
+
+
+def test_a_claim_does_not_walk_over_jobs_that_are_done() -> None:
+    queue = Queue()
+    for _ in range(50):
+        queue.append(1000)
+        for _ in range(4):
+            queue.ack(*queue.claim(250).seqs)
+    assert queue.partition.count == 0
+    assert sum([len(segment.pages) for segment in queue.partition.segments]) < 64  # type: ignore[attr-defined]
