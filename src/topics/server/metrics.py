@@ -134,8 +134,9 @@ def look_at(broker: Broker, topic: Topic, caller: Caller, most: int, found: Topi
     jobs: tuple[int, int] | None = None
     if config.type == "queue":
         found.queues += 1
-        jobs = job_counts(topic)
-        found.jobs_in_flight += jobs[1]
+        counters = broker.queues.counters(topic)
+        jobs = (counters.ready, counters.in_flight)
+        found.jobs_in_flight += counters.in_flight
     if not caller.may_touch(topic.name):
         return
     if found.listed >= most:
@@ -151,16 +152,6 @@ def look_at(broker: Broker, topic: Topic, caller: Caller, most: int, found: Topi
     name = topic.name
     for figure, value in zip(TOPIC_FIGURES, values, strict=False):
         found.lines[figure].append(f'topics_topic_{figure}{{topic="{name}"}} {value}')
-
-
-def job_counts(topic: Topic) -> tuple[int, int]:
-    """How many jobs of a queue are ready, and how many are leased."""
-    ready = in_flight = 0
-    for partition in topic.partitions:
-        leases: Any = getattr(partition, "leases", None)
-        ready += partition.count if leases is None else leases.ready(partition.count)
-        in_flight += 0 if leases is None else leases.in_flight
-    return ready, in_flight
 
 
 def process_metrics(service: Service, found: TopicFigures) -> list[Metric]:

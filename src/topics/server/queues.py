@@ -16,7 +16,7 @@ from topics.model.config import LEASE_MS_LEAST, LEASE_MS_MOST, U64, check_u64, c
 from topics.model.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.model.limits import Limits
 from topics.model.names import check_topic_name
-from topics.server.answers import send, send_error, send_text
+from topics.server.answers import elapsed_ms, send, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import Request
 
@@ -66,13 +66,14 @@ def claim_jobs(broker: Broker, request: Request, name: str) -> None:
         if isinstance(outcome, TopicsError):
             send_error(request, outcome)
             return
-        text = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (
+        body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d,"performance":{%b,"throttle_wait_ms":0.0}}' % (
             outcome.topic.name_bytes,
             b",".join(outcome.jobs),
             len(outcome.jobs),
             outcome.ready,
+            _total(request),
         )
-        send_text(request, 200, text, b',"throttle_wait_ms":0.0')
+        request.respond(200, body)
 
     claim = Claim(body.node, min(body.max, limits.max_claim), lease_ms, min(body.wait_ms, limits.max_wait_ms), reply)
     broker.queues.claim(name, body.partition, claim)
@@ -90,14 +91,19 @@ def ack_jobs(broker: Broker, request: Request, name: str) -> None:
         if isinstance(outcome, TopicsError):
             send_error(request, outcome)
             return
-        text = b'{"topic":"%b","acked":%d,"skipped":%b,"ready":%d,"in_flight":%d' % (
-            outcome.topic.name_bytes,
-            len(outcome.seqs),
-            repr(outcome.skipped).encode() if outcome.skipped else b"[]",
-            outcome.ready,
-            outcome.in_flight,
+        body = (
+            b'{"topic":"%b","acked":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":{%b,"fsync_ms":%.3f}}'
+            % (
+                outcome.topic.name_bytes,
+                len(outcome.seqs),
+                repr(outcome.skipped).encode() if outcome.skipped else b"[]",
+                outcome.ready,
+                outcome.in_flight,
+                _total(request),
+                outcome.sync_ms,
+            )
         )
-        send_text(request, 200, text, b',"fsync_ms":%.3f' % outcome.sync_ms)
+        request.respond(200, body)
 
     broker.queues.ack(name, body.partition, body.node, body.seqs, body.lease_ids, reply)
 
@@ -145,6 +151,11 @@ def extend_jobs(broker: Broker, request: Request, name: str) -> None:
 
     lease_ms = clamp(body.lease_ms, LEASE_MS_LEAST, LEASE_MS_MOST)
     broker.queues.extend(name, body.partition, body.node, body.seqs, body.lease_ids, lease_ms, reply)
+
+
+def _total(request: Request) -> bytes:
+    whole, rest = divmod(int(elapsed_ms(request) * 1000), 1000)
+    return b'"server_total_ms":%d.%03d' % (whole, rest)
 
 
 def check_node(node: str, limits: Limits) -> None:

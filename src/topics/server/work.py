@@ -6,10 +6,8 @@ claimed otherwise stays its own.
 """
 
 from topics.broker.broker import Broker
-from topics.broker.desk import Claimed
+from topics.broker.desk import Claimed, Desk
 from topics.broker.runtime import Timer
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
 from topics.model.config import LEASE_MS_LEAST, LEASE_MS_MOST, clamp
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.names import check_topic_name
@@ -38,7 +36,7 @@ def stream_work(broker: Broker, slots: StreamSlots, request: Request, name: str)
         raise TopicsError("this is a stream: send Accept: text/event-stream", code="not_acceptable")
     stream = slots.stream(request, HEADERS, CONTENT_TYPE)
     lease = None if lease_ms < 0 else clamp(lease_ms, LEASE_MS_LEAST, LEASE_MS_MOST)
-    WorkStream(broker, topic, partition, stream, node, most, lease)
+    WorkStream(broker, broker.queues.desk(topic, partition), stream, node, most, lease)
 
 
 def accepts_events(request: Request) -> bool:
@@ -55,8 +53,7 @@ class WorkStream:
     def __init__(
         self,
         broker: Broker,
-        topic: Topic,
-        partition: Partition,
+        desk: Desk,
         stream: Stream,
         node: str,
         most: int,
@@ -66,22 +63,20 @@ class WorkStream:
         self.lease_ms = lease_ms
         self.basket: set[int] | None = set()
         self._broker = broker
-        self._topic = topic
-        self._partition = partition
+        self._desk = desk
         self._stream = stream
         self._most = most
-        self._start = b'{"topic":"%b",' % topic.name_bytes
+        self._start = b'{"topic":"%b",' % desk.topic.name_bytes
         self._sent = False
         now_ms = broker.runtime.now_ms()
         stream.write(RETRY + heartbeat(now_ms))
         self._heartbeat: Timer = broker.runtime.call_later(HEARTBEAT_MS, self._beat)
-        self._desk = broker.queues.desk(topic, partition)
-        self._desk.join(self)
+        desk.join(self)
         stream.on_close(self._closed)
         stream.on_shutdown(self._end)
-        stream.on_drain(self._desk.serve_soon)
+        stream.on_drain(desk.serve_soon)
         if not stream.closed:
-            self._desk.serve_soon()
+            desk.serve_soon()
 
     def room(self) -> int:
         assert self.basket is not None
@@ -106,8 +101,9 @@ class WorkStream:
         """The queue is gone, or its log is: the worker may come again."""
         if not self._stream.closed:
             gone = error.code in ("topic_not_found", "not_a_queue")
-            message = f'topic "{self._topic.name}" is no longer a queue' if gone else error.message
-            self._stream.write(error_event(409 if gone else 503, message, topic=self._topic.name))
+            name = self._desk.topic.name
+            message = f'topic "{name}" is no longer a queue' if gone else error.message
+            self._stream.write(error_event(409 if gone else 503, message, topic=name))
             self._end()
 
     def _beat(self) -> None:
@@ -124,4 +120,4 @@ class WorkStream:
         self._heartbeat.cancel()
         self._desk.leave(self)
         assert self.basket is not None
-        self._broker.queues.release(self._topic, self._partition, self.basket)
+        self._broker.queues.release(self._desk.topic, self._desk.partition, self.basket)
