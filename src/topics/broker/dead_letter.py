@@ -122,6 +122,10 @@ class Move(Commit):
         self._created = created
         self.over: tuple[Callable[[], None], Callable[[int], None]] = (_nothing, _forget)
 
+    def written(self) -> None:
+        if self._created is None:
+            self._group.written()
+
     def apply(self) -> None:
         broker, leases = self._broker, self._leases
         self._group.partition.waiting_sync -= 1

@@ -100,9 +100,7 @@ class TopicsApplication:
             scope=READ | WRITE,
             stream=True,
             query_token=True,
-            get=self._with_broker(
-                lambda broker, request, name: stream_work(broker, self.service.streams, request, name)
-            ),
+            get=self._with_live(stream_work),
         )
         for path in ("/v0/health", "/healthz"):
             add(path, scope=PROBE, get=lambda request, name: get_health(self.service, request, name))

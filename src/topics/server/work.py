@@ -13,16 +13,17 @@ from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.names import check_topic_name
 from topics.server.bodies import Query
 from topics.server.http import Request, Stream
+from topics.server.live import Live
 from topics.server.queues import check_node
-from topics.server.slots import StreamSlots
-from topics.server.sse import CONTENT_TYPE, HEADERS, RETRY, error_event, event, heartbeat
+from topics.server.sse import error_event, event, heartbeat
+from topics.server.watch import open_stream, require_event_stream
 
 HEARTBEAT_MS = 15_000
 # A worker that does not read gets no more until it has taken most of what was sent.
 BUFFERED_MOST = 1 << 20
 
 
-def stream_work(broker: Broker, slots: StreamSlots, request: Request, name: str) -> None:
+def stream_work(live: Live, broker: Broker, request: Request, name: str) -> None:
     check_topic_name(name)
     query = Query(request.query)
     node = query.text("node")
@@ -32,19 +33,10 @@ def stream_work(broker: Broker, slots: StreamSlots, request: Request, name: str)
     most = clamp(query.number("max", 1), 1, broker.limits.max_claim)
     lease_ms = query.number("lease_ms", -1)
     topic, partition, _ = broker.queues.find(name, query.number("partition", 0))
-    if not accepts_events(request):
-        raise TopicsError("this is a stream: send Accept: text/event-stream", code="not_acceptable")
-    stream = slots.stream(request, HEADERS, CONTENT_TYPE)
+    require_event_stream(request)
+    stream = open_stream(live, request)
     lease = None if lease_ms < 0 else clamp(lease_ms, LEASE_MS_LEAST, LEASE_MS_MOST)
     WorkStream(broker, broker.queues.desk(topic, partition), stream, node, most, lease)
-
-
-def accepts_events(request: Request) -> bool:
-    accept = request.header(b"accept")
-    if accept is None:
-        return True
-    kinds = {each.partition(b";")[0].strip().lower() for each in accept.split(b",")}
-    return bool(kinds & {b"text/event-stream", b"text/*", b"*/*"})
 
 
 class WorkStream:
@@ -68,8 +60,7 @@ class WorkStream:
         self._most = most
         self._start = b'{"topic":"%b",' % desk.topic.name_bytes
         self._sent = False
-        now_ms = broker.runtime.now_ms()
-        stream.write(RETRY + heartbeat(now_ms))
+        stream.write(heartbeat(broker.runtime.now_ms()))
         self._heartbeat: Timer = broker.runtime.call_later(HEARTBEAT_MS, self._beat)
         desk.join(self)
         stream.on_close(self._closed)
