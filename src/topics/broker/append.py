@@ -69,7 +69,8 @@ class AppendGroup(Commit):
         self.dues: list[int] | None = None
         # The part of each answer's `performance` that all members share.
         self.timing = b""
-        self.sync = topic.config.durability == "fsync"
+        # The very first write is synced whatever the class: so a log that is found empty has never handed out a seq.
+        self.sync = topic.config.durability == "fsync" or not partition.head_seq
 
     def add(self, batch: Batch, member: Append) -> None:
         """The batch gets the next seqs of the partition."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from topics.broker.append import Append, AppendGroup, Reply, decide_append
 from topics.broker.checkpoint import Keeper, StorageSettings
-from topics.broker.committer import Committer, Lane, Note
+from topics.broker.committer import Committer, Consequences, Lane
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
 from topics.broker.counts import Counts
 from topics.broker.delete import DeleteRecords, RecordsGone
@@ -83,22 +83,17 @@ class Broker:
 
     def start(self) -> None:
         """Go on from where recovery left off. What follows from a power cut is in the log before anything new is."""
-        shards = {lane.shard.number for lane in self.committer.lanes}
-        retired = {number: last[1] for number, last in self.recovered.shards.items() if number not in shards}
-        self.keeper.start(
-            self.recovered.next_snapshot,
-            self.recovered.cut,
-            retired,
-            self.recovered.wal_bytes,
-            self.recovered.dropped_segments,
-        )
-        for lane in self.committer.lanes:
-            facts = [fact for fact in self.recovered.consequences if self.committer.lane_of(_topic_id(fact)) is lane]
-            if facts:
-                for fact in facts:
-                    self.state.apply(fact)
+        recovered = self.recovered
+        self.keeper.start(recovered)
+        # Shard 0 last: a frame of this boot there tells the next recovery that all shards have theirs.
+        for lane in reversed(self.committer.lanes):
+            facts = [fact for fact in recovered.consequences if self.committer.lane_of(_topic_id(fact)) is lane]
+            for fact in facts:
+                self.state.apply(fact)
+            if facts or recovered.new_boot:
                 # One frame, so that a second end half-way through leaves all of it or nothing.
-                self.committer.submit(lane, Note(facts))
+                self.committer.submit(lane, Consequences(self.committer, facts))
+                self.committer.flush()
         for topic in self.state.by_id.values():
             for partition in topic.partitions:
                 self.evict(topic, partition)
@@ -506,7 +501,16 @@ def _shards(fs: FileSystem, recovered: Recovered, settings: StorageSettings) -> 
     shards = []
     for number in range(settings.shards):
         last_lsn, next_file = recovered.shards.get(number, (0, 1))
-        shards.append(WalShard(fs, number, last_lsn=last_lsn, next_file=next_file, file_bytes=settings.wal_file_bytes))
+        shards.append(
+            WalShard(
+                fs,
+                number,
+                last_lsn=last_lsn,
+                next_file=next_file,
+                file_bytes=settings.wal_file_bytes,
+                margin=settings.margin,
+            )
+        )
     return shards
 
 

@@ -4,7 +4,7 @@ Sealing is triggered by size: a hot segment that has grown to `segment_bytes`, o
 together pass `hot_bytes`. A checkpoint is triggered by the log having grown by `checkpoint_bytes`:
 
     seal what is large -> rotate the log -> wait until all that stands in the old files is applied ->
-    take the image of each topic, some per turn -> aside: sync delete flags, write the snapshot ->
+    take the image of each topic, some per turn -> aside: write delete flags, write the snapshot ->
     remove old snapshots, and the log files that neither of the two kept snapshots needs
 
 Files of dropped segments are removed only when the fact that dropped them is safe on disk and neither of the two kept
@@ -15,6 +15,7 @@ routers connect are taken (see `forward.py`): `hold_copies` is called before the
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -39,8 +40,11 @@ from topics.model.page import Page
 from topics.storage.fs import FileSystem
 from topics.storage.segment import ROOT as SEGMENTS
 from topics.storage.segment import remove_segment, segment_base, write_segment
-from topics.storage.snapshot import KEPT, remove_snapshots_below, write_snapshot
+from topics.storage.snapshot import KEPT, remove_snapshots_but, write_snapshot
 from topics.storage.wal import WalShard, remove_files_below
+
+if TYPE_CHECKING:
+    from topics.broker.recovery import Recovered
 
 # Hot segments below this stay in memory and go into the snapshot: a file each would cost more than it saves.
 SEAL_LEAST = 1 << 20
@@ -108,44 +112,44 @@ class Keeper:
         self._after_seals: list[Callable[[], None]] = []
         self._doomed: list[Doomed] = []
         self._checkpointing = False
+        # A last one was asked for while another was under way.
+        self._checkpoint_again = False
         self._after_checkpoint: list[Callable[[bool], None]] = []
         # Of the checkpoint that is being taken.
         self._clean = False
         self._cut: dict[int, int] = {}
+        self._lsns: dict[int, int] = {}
         self._awaited: list[tuple[Lane, int]] | None = None
         self._ids: list[int] = []
         self._images: list[TopicImage | SectionImage] = []
         self._preparing: set[int] = set()
-        # Shards of an earlier shard count: read at recovery, written no more.
+        # Shards of an earlier shard count: read at recovery, written no more. Number behind the last file, last lsn.
         self._retired: dict[int, int] = {}
+        self._retired_lsns: dict[int, int] = {}
+        # The newest whole snapshot, and the number for the next one.
+        self._snapshot = 0
         self._next_snapshot = 1
         # The cut of the newest snapshot: log files below it are still needed by no other than the one before.
         self._last_cut: dict[int, int] = {}
         # Segments that the kept snapshots name, newest last; the one being written counts already.
         self._named: list[set[str]] = []
 
-    def start(
-        self,
-        next_snapshot: int,
-        last_cut: dict[int, int],
-        retired: dict[int, int],
-        wal_bytes: int,
-        dropped: list[str],
-    ) -> None:
-        """Recovery is done; `wal_bytes` of log stand behind the newest snapshot.
-
-        `retired` names the shards that are no longer written, each with the number behind its last file; `dropped` the
-        segments that only kept snapshots name.
-        """
-        if next_snapshot > 1:
+    def start(self, recovered: "Recovered") -> None:
+        """Go on from where recovery left off."""
+        dropped = recovered.dropped_segments
+        if recovered.next_snapshot > 1:
             # Which of the two kept snapshots names which segment is not known, so each counts as naming all.
             named = {segment.base for each in self._partitions() for segment in each.segments if segment.sealed}  # type: ignore[attr-defined]
             self._named = [named.union(dropped)] * KEPT
         self._doomed = [Doomed(self._committer.lanes[0], 0, base) for base in dropped]
-        self._retired = retired
-        self._next_snapshot = next_snapshot
-        self._last_cut = last_cut
-        self._wal_bytes = wal_bytes
+        written = {lane.shard.number for lane in self._committer.lanes}
+        retired = {number: each for number, each in recovered.shards.items() if number not in written}
+        self._retired = {number: next_file for number, (_, next_file) in retired.items()}
+        self._retired_lsns = {number: last_lsn for number, (last_lsn, _) in retired.items()}
+        self._snapshot = recovered.snapshot
+        self._next_snapshot = recovered.next_snapshot
+        self._last_cut = recovered.cut
+        self._wal_bytes = recovered.wal_bytes
         self._hot_bytes = sum([each.hot_bytes for each in self._partitions()])
         self._committer.on_written = self.written
         self._committer.on_synced = self.synced
@@ -259,6 +263,9 @@ class Keeper:
         if done is not None:
             self._after_checkpoint.append(done)
         if self._checkpointing:
+            if clean:
+                # The one under way does not cover what was written since it began.
+                self._checkpoint_again = True
             return
         self._checkpointing = True
         self._clean = clean
@@ -278,7 +285,7 @@ class Keeper:
         if self._awaited is not None and self._committer.read_only:
             self._awaited = None
             self._finish(False)
-        if self._awaited is not None and all([lane.shard.synced_lsn >= lsn for lane, lsn in self._awaited]):
+        if self._awaited is not None and all([lane.settled_lsn >= lsn for lane, lsn in self._awaited]):
             self._awaited = None
             self._runtime.call_soon(self._take_images)
 
@@ -305,7 +312,9 @@ class Keeper:
             self._failed("rotating the log", error)
             self._finish(False)
             return
-        self._cut = self._retired | {lane.shard.number: lane.shard.file_number for lane in self._committer.lanes}
+        shards = [lane.shard for lane in self._committer.lanes]
+        self._cut = self._retired | {shard.number: shard.file_number for shard in shards}
+        self._lsns = self._retired_lsns | {shard.number: shard.last_lsn for shard in shards}
         self._wal_bytes = 0
         self._awaited = [(lane, lane.shard.last_lsn) for lane in self._committer.lanes]
         self._committer.sync_all()
@@ -336,17 +345,20 @@ class Keeper:
             self._runtime.now_ms(),
             self._clean,
             self._state.routes_version,
+            self._lsns,
         )
         images, self._images = self._images, []
         self._named.append(named_segments(images))
         dirty = self._state.shelf.take_dirty()
-        number = self._next_snapshot
+        number, previous = self._next_snapshot, self._snapshot
 
         def work() -> None:
             for segment in dirty:
-                segment.sync_flags()
+                segment.save_flags()
+            # Always: flags that an earlier process wrote may still wait for it.
+            self._fs.sync_directory(SEGMENTS)
             write_snapshot(self._fs, number, (encode_image(each) for each in [header, *images]))
-            remove_snapshots_below(self._fs, number - KEPT + 1)
+            remove_snapshots_but(self._fs, number, previous)
 
         def done(_: None, error: BaseException | None) -> None:
             if error is not None:
@@ -357,6 +369,7 @@ class Keeper:
                 self._failed("writing a snapshot", error)
                 self._finish(False)
                 return
+            self._snapshot = number
             self._next_snapshot = number + 1
             self.snapshots_total += 1
             del self._named[:-KEPT]
@@ -372,6 +385,10 @@ class Keeper:
 
     def _finish(self, worked: bool) -> None:
         self._checkpointing = False
+        if self._checkpoint_again:
+            self._checkpoint_again = False
+            self.checkpoint(clean=True)
+            return
         waiting, self._after_checkpoint = self._after_checkpoint, []
         for callback in waiting:
             callback(worked)

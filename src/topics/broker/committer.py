@@ -62,15 +62,42 @@ class Commit:
 
 
 class Note(Commit):
-    """A fact that is true already and only has to be remembered: nobody waits for it."""
+    """Facts that are true already and only have to be remembered: nobody waits for them.
 
-    __slots__ = ()
+    When they cannot be written now, they are written behind the next write to `lane` that works, if it is given: the
+    facts must be such that they may come late.
+    """
+
+    __slots__ = ("_lane",)
+
+    def __init__(self, facts: list[Fact], lane: "Lane | None" = None) -> None:
+        super().__init__(facts)
+        self._lane = lane
 
     def apply(self) -> None:
         pass
 
     def fail(self, error: TopicsError) -> None:
+        if self._lane is not None:
+            # Commits fail in reverse; the notes are kept in the order they were made.
+            self._lane.owed.insert(0, self)
+
+
+class Consequences(Commit):
+    """What follows from how the server ended. If even that cannot be written, nothing can be until a restart."""
+
+    __slots__ = ("_committer",)
+
+    def __init__(self, committer: "Committer", facts: list[Fact]) -> None:
+        super().__init__(facts)
+        self._committer = committer
+
+    def apply(self) -> None:
         pass
+
+    def fail(self, error: TopicsError) -> None:
+        for lane in self._committer.lanes:
+            lane.shard.failed = True
 
 
 class SyncTimes:
@@ -94,12 +121,16 @@ class SyncTimes:
 class Lane:
     """One shard of the log with what waits for it."""
 
-    __slots__ = ("commits", "shard", "syncing", "unsynced_records", "waiting")
+    __slots__ = ("commits", "owed", "settled_lsn", "shard", "syncing", "unsynced_records", "waiting")
 
     def __init__(self, shard: WalShard) -> None:
         self.shard = shard
         # Decided in this turn, in order.
         self.commits: list[Commit] = []
+        # Notes that could not be written.
+        self.owed: list[Note] = []
+        # Synced, and everything that waited for it is applied; the thread that syncs the shard runs ahead of this.
+        self.settled_lsn = shard.last_lsn
         # Written and waiting for a sync, in order.
         self.waiting: deque[Commit] = deque()
         self.syncing = False
@@ -156,8 +187,8 @@ class Committer:
             self._runtime.call_soon(self.flush)
 
     def note(self, lane: Lane, fact: Fact) -> int:
-        """Remember a fact that is true already. Answers its lsn; lost without harm if it never gets to the disk."""
-        commit = Note([fact])
+        """Remember a fact that is true already and may come late. Answers its lsn, unless writing it fails at first."""
+        commit = Note([fact], lane)
         self.submit(lane, commit)
         return commit.lsn
 
@@ -226,6 +257,10 @@ class Committer:
                 self._start_sync(lane)
             elif self._sync_timer is None:
                 self._sync_timer = self._runtime.call_later(self._sync_interval_ms, self._sync_in_background)
+        if lane.owed:
+            owed, lane.owed = lane.owed, []
+            for note in owed:
+                self.submit(lane, note)
         self.on_written(shard.bytes_written - before)
 
     def _sync_in_background(self) -> None:
@@ -269,6 +304,7 @@ class Committer:
             if commit.partition is not None:
                 commit.partition.waiting_sync -= 1
             commit.apply()
+        lane.settled_lsn = covered
         self.on_synced()
         if waiting and not lane.syncing:
             self._start_sync(lane)

@@ -14,7 +14,7 @@ from topics.broker.committer import Commit
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.errors import TopicsError
-from topics.model.facts import AliasSet, TopicConfigured, TopicCreated, TopicDeleted
+from topics.model.facts import AliasSet, HeadMoved, TopicConfigured, TopicCreated, TopicDeleted
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
@@ -104,6 +104,10 @@ class ConfigureTopic(Commit):
         reply: Callable[[Configured | TopicsError], None],
     ) -> None:
         super().__init__([TopicConfigured(topic.id, config)])
+        if topic.config.durability == "ephemeral" != config.durability:
+            # How far its log has come: that is what a restart loses, and nothing of what is written from now on.
+            heads = [HeadMoved(topic.id, each.number, each.next_seq - 1) for each in topic.partitions]
+            self.facts += [fact for fact in heads if fact.head]
         self.sync = True
         self._broker = broker
         self._topic = topic

@@ -28,7 +28,11 @@ from topics.storage.segment import segment_base
 
 
 class HeaderImage(Struct):
-    """What holds for the snapshot as a whole. `cut` is the first log file per shard that must be replayed over it."""
+    """What holds for the snapshot as a whole.
+
+    `cut` is the first log file per shard that must be replayed over it, `lsns` the last lsn of each shard before that
+    file. `clean`: the server stopped after this snapshot and wrote nothing more.
+    """
 
     cut: dict[int, int]
     next_lsn: int
@@ -36,6 +40,7 @@ class HeaderImage(Struct):
     ts: int
     clean: bool
     routes_version: int = 0
+    lsns: dict[int, int] = {}
 
 
 class HotImage(Struct, array_like=True):
@@ -182,7 +187,11 @@ def _restore_partition(state: State, topic_id: int, partition: Partition, image:
         segments.append(sealed)
     for each in image.hot:
         segments.append(_restore_hot(each))
-    for segment in sorted(segments, key=lambda segment: segment.first_seq):
+    segments.sort(key=lambda segment: segment.first_seq)
+    for segment in segments[:-1]:
+        if isinstance(segment, HotSegment):
+            segment.close()
+    for segment in segments:
         partition.restore_segment(segment)
     if partition.leases is not None and image.leases is not None:
         partition.leases.restore(image.leases)
@@ -192,7 +201,8 @@ def _restore_hot(image: HotImage) -> HotSegment:
     segment = HotSegment(image.first_seq)
     for page in image.pages:
         segment.append(page)
-    segment.kill_below(image.low)
+    # Flags first: a record below `low` whose flag is lost would come back when the segment is sealed.
     if image.flags is not None:
         segment.kill([image.first_seq + position for position, gone in enumerate(image.flags) if gone])
+    segment.kill_below(image.low)
     return segment

@@ -6,11 +6,16 @@
 The number of shards may have changed since: all that ever wrote are read. When the machine was restarted without a
 clean stop, records written after the last sync may be missing although they were acknowledged on a disk or memory topic.
 How many is bounded by the committer's margin, so that many seqs are skipped and told as lost, and none is used twice.
+
+That follows from a new boot once, not from every start after it. So the first start of a boot puts a frame into every
+shard before anything else, with these facts in it, shard 0 last; a shard whose newest frame is older than that of shard
+0 of this boot has been dealt with.
 """
 
 import heapq
 from collections.abc import Callable, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from topics.broker.checkpoint import StorageSettings
@@ -27,13 +32,13 @@ from topics.broker.sealed import SealedSegment, Shelf
 from topics.broker.state import State
 from topics.engine.cache import Cache
 from topics.model.errors import CorruptStorage
-from topics.model.facts import RESTART, Fact, Lost
+from topics.model.facts import RESTART, Fact, HeadMoved, Lost
 from topics.storage.frame import APPEND, Frame, decode, decode_append
 from topics.storage.fs import FileSystem
 from topics.storage.segment import ROOT as SEGMENTS
 from topics.storage.segment import remove_segment, segment_bases
 from topics.storage.snapshot import ROOT as SNAPSHOTS
-from topics.storage.snapshot import read_snapshot, remove_unfinished, snapshot_numbers
+from topics.storage.snapshot import read_snapshot, remove_unfinished, snapshot_numbers, snapshot_path
 from topics.storage.wal import ROOT as WAL
 from topics.storage.wal import ShardLog, TornTail, directory, shard_numbers
 
@@ -45,6 +50,8 @@ class Recovered(Struct):
 
     state: State
     next_lsn: int
+    # The number of the snapshot that was read, 0 for none, and the number for the next one.
+    snapshot: int
     next_snapshot: int
     cut: dict[int, int]
     # Per shard that ever wrote: the last lsn and the number for its next file.
@@ -53,6 +60,8 @@ class Recovered(Struct):
     frames: int
     torn: list[TornTail]
     bad_snapshots: list[str]
+    # Nothing in the log says yet that the machine was restarted; a frame in every shard must.
+    new_boot: bool
     # Facts that follow from how the server ended; to be committed before anything else.
     consequences: list[Fact]
     # Segments that nobody reads any more but a kept snapshot still names.
@@ -67,44 +76,46 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
     state, header, number = _load_snapshot(fs, settings, bad)
     logs = [ShardLog(fs, shard) for shard in shard_numbers(fs)]
     state.replaying = True
-    frames = _replay(state, logs, header.cut, progress)
+    frames = _replay(state, logs, header, progress)
     state.replaying = False
     for log in logs:
         log.repair()
         log.make_safe()
+    new_boot = _is_new_boot(logs)
+    clean = header.clean and not any([log.begun for log in logs])
+    margin = max([settings.margin, *[log.margin for log in logs]]) if new_boot and not clean else 0
+    consequences = _consequences(state, margin)
     _check_segments(state)
     dropped = _remove_left_overs(fs, state)
     _settle_leases(state)
-    clean = header.clean and not frames
-    lost_power = not clean and any([not log.same_boot for log in logs])
     shards = {log.number: (log.last_lsn, log.next_file) for log in logs}
     return Recovered(
         state=state,
         next_lsn=max([header.next_lsn, *[log.last_lsn + 1 for log in logs]]),
-        next_snapshot=number + 1,
+        snapshot=number,
+        next_snapshot=max([number, *snapshot_numbers(fs)]) + 1,
         cut=header.cut,
         shards=shards,
         wal_bytes=sum([log.bytes for log in logs]) if frames else 0,
         frames=frames,
         torn=[log.torn for log in logs if log.torn is not None],
         bad_snapshots=bad,
-        consequences=_consequences(state, settings.margin if lost_power else 0),
+        new_boot=new_boot,
+        consequences=consequences,
         dropped_segments=dropped,
     )
 
 
 def _lay_out(fs: FileSystem, settings: StorageSettings) -> None:
-    """The directories exist and their names survive a power cut, so that files in them can be found again."""
-    missing = [path for path in (WAL, SEGMENTS, SNAPSHOTS) if not fs.exists(path)]
-    for path in missing:
-        fs.make_directory(path)
-    if missing:
-        fs.sync_directory("")
-    shards = [path for path in map(directory, range(settings.shards)) if not fs.exists(path)]
-    for path in shards:
-        fs.make_directory(path)
-    if shards:
-        fs.sync_directory(WAL)
+    """The directories exist and their names survive a power cut, so that files in them can be found again.
+
+    Synced even when they are there: a server that was killed right here may have made and not synced them.
+    """
+    for path in (WAL, SEGMENTS, SNAPSHOTS, *map(directory, range(settings.shards))):
+        if not fs.exists(path):
+            fs.make_directory(path)
+    fs.sync_directory("")
+    fs.sync_directory(WAL)
 
 
 def _load_snapshot(fs: FileSystem, settings: StorageSettings, bad: list[str]) -> tuple[State, HeaderImage, int]:
@@ -112,12 +123,15 @@ def _load_snapshot(fs: FileSystem, settings: StorageSettings, bad: list[str]) ->
     for number in numbers:
         state = State(Shelf(fs, settings.cache_bytes), Cache(settings.cache_bytes))
         try:
-            header_section, *sections = read_snapshot(fs, number)
+            sections = read_snapshot(fs, number)
         except CorruptStorage as error:
             bad.append(str(error))
             continue
-        header = decode_header(header_section)
-        images = [decode_section(section) for section in sections]
+        try:
+            header = decode_header(sections[0])
+            images = [decode_section(section) for section in sections[1:]]
+        except (msgspec.MsgspecError, IndexError) as error:
+            raise CorruptStorage(snapshot_path(number), 0, f"whole, but says nothing sensible: {error}") from error
         for image in images:
             if not isinstance(image, SectionImage):
                 restore_topic(state, image)
@@ -126,15 +140,25 @@ def _load_snapshot(fs: FileSystem, settings: StorageSettings, bad: list[str]) ->
                 restore_section(state, image)
         state.next_topic_id = max(state.next_topic_id, header.next_topic_id)
         state.routes_version = header.routes_version
-        return state, header, numbers[0]
+        return state, header, number
     if bad:
         raise CorruptStorage("snapshots", 0, "no snapshot is whole: " + "; ".join(bad))
     state = State(Shelf(fs, settings.cache_bytes), Cache(settings.cache_bytes))
     return state, HeaderImage({}, 1, 1, 0, False), 0
 
 
-def _replay(state: State, logs: list[ShardLog], cut: dict[int, int], progress: Progress) -> int:
-    streams = [log.frames(cut.get(log.number, 0)) for log in logs]
+def _is_new_boot(logs: list[ShardLog]) -> bool:
+    first = next((log.first_lsn_of_boot for log in logs if log.number == 0), None)
+    return any(
+        [
+            log.files and not log.of_this_boot and (first is None or log.last_lsn >= first or log.number == 0)
+            for log in logs
+        ]
+    )
+
+
+def _replay(state: State, logs: list[ShardLog], header: HeaderImage, progress: Progress) -> int:
+    streams = [log.frames(header.cut.get(log.number, 0), header.lsns.get(log.number, 0)) for log in logs]
     frames: Iterator[Frame] = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=lambda frame: frame.lsn)
     count = 0
     apply = state.apply
@@ -162,10 +186,11 @@ def _consequences(state: State, margin: int) -> list[Fact]:
     for topic in state.by_id.values():
         durability = topic.config.durability
         for partition in topic.partitions:
-            if durability == "ephemeral":
-                partition.apply_head(partition.head_seq)
-            if margin and durability != "fsync" and partition.head_seq:
-                head = partition.head_seq
+            head = partition.head_seq
+            if durability == "ephemeral" and partition.evict_floor <= head:
+                partition.apply_head(head)
+                facts.append(HeadMoved(topic.id, partition.number, head))
+            if margin and durability != "fsync" and head:
                 facts.append(Lost(topic.id, partition.number, head + 1, head + margin, RESTART))
     return facts
 

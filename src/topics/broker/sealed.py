@@ -2,12 +2,11 @@
 
 from topics.engine.cache import Cache
 from topics.engine.segment import PAGE_RECORDS, Segment
-from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
 from topics.model.page import Page
 from topics.storage.fs import FileSystem
-from topics.storage.segment import FlagFile, SegmentFile, segment_base
+from topics.storage.segment import SegmentFile, read_flags, segment_base, segment_exists, write_flags
 
 OPEN_MOST = 32
 # Records a reader gets as one page from a sealed segment.
@@ -20,10 +19,9 @@ class Shelf:
     def __init__(self, fs: FileSystem, cache_bytes: int) -> None:
         self.fs = fs
         self.pages = Cache(cache_bytes)
-        # Segments with flags that were flipped since the last snapshot; synced before the log behind them is trimmed.
+        # Segments with deletes that only the log knows: written to their files before the log behind them is trimmed.
         self.dirty: set[SealedSegment] = set()
         self._files: dict[str, SegmentFile] = {}
-        self._flag_files: dict[str, FlagFile] = {}
 
     def file(self, base: str, info: SegmentInfo) -> SegmentFile:
         file = self._files.get(base)
@@ -33,21 +31,9 @@ class Shelf:
                 del self._files[next(iter(self._files))]
         return file
 
-    def flag_file(self, base: str, records: int) -> FlagFile:
-        file = self._flag_files.get(base)
-        if file is None:
-            file = self._flag_files[base] = FlagFile(self.fs, base, records)
-            if len(self._flag_files) > OPEN_MOST:
-                oldest = next(iter(self._flag_files))
-                self._flag_files.pop(oldest).close()
-        return file
-
     def forget(self, base: str) -> None:
         """The segment's files are about to go."""
         self._files.pop(base, None)
-        flags = self._flag_files.pop(base, None)
-        if flags is not None:
-            flags.close()
 
     def take_dirty(self) -> list["SealedSegment"]:
         dirty = list(self.dirty)
@@ -56,9 +42,6 @@ class Shelf:
 
     def close(self) -> None:
         self._files.clear()
-        for file in self._flag_files.values():
-            file.close()
-        self._flag_files.clear()
 
 
 class SealedSegment(Segment):
@@ -81,18 +64,11 @@ class SealedSegment(Segment):
         self._flags: bytearray | None = None
 
     def files_exist(self) -> bool:
-        return self._shelf.fs.exists(self.base + ".arrow")
+        return segment_exists(self._shelf.fs, self.base, self.info)
 
     def restore_flags(self) -> None:
         """Take over what the flags on disk say: records deleted there are gone, whatever the log still remembers."""
-        try:
-            flags = FlagFile(self._shelf.fs, self.base, self.records)
-        except FileNotFoundError as error:
-            raise CorruptStorage(self.base + ".dead", 0, "delete flags are missing") from error
-        try:
-            on_disk = flags.read()
-        finally:
-            flags.close()
+        on_disk = read_flags(self._shelf.fs, self.base, self.info)
         if 1 in on_disk:
             # Measured while the flags are not yet believed, then believed.
             gone = [self.first_seq + position for position, flag in enumerate(on_disk) if flag]
@@ -126,22 +102,15 @@ class SealedSegment(Segment):
             self._flags = bytearray(self.records)
         for position in positions:
             self._flags[position] = 1
-        self._shelf.flag_file(self.base, self.records).set(positions)
         self._shelf.dirty.add(self)
 
     def tagged(self, match: TagMatch, bound: int) -> list[int]:
         return self._shelf.file(self.base, self.info).find(match, bound)
 
-    def sync_flags(self) -> None:
-        """Flags flipped so far survive a power cut."""
-        try:
-            flags = FlagFile(self._shelf.fs, self.base, self.records)
-        except FileNotFoundError:
-            return  # dropped meanwhile, flags and all
-        try:
-            flags.sync()
-        finally:
-            flags.close()
+    def save_flags(self) -> None:
+        """The deletes so far stand in the segment's flag file. Any thread; not while its files are being removed."""
+        if self._flags is not None and self.files_exist():
+            write_flags(self._shelf.fs, self.base, self.first_seq, bytes(self._flags))
 
     def _count_out(self, seqs: list[int]) -> None:
         page: Page | None = None

@@ -134,7 +134,6 @@ class State:
         topic = self.by_id.get(fact.topic_id)
         if topic is None:
             return
-        was_ephemeral = topic.config.durability == "ephemeral"
         forget_leases = self.replaying and topic.config.leases_durable and not fact.config.leases_durable
         topic.config = fact.config
         if forget_leases:
@@ -142,9 +141,6 @@ class State:
             for partition in topic.partitions:
                 if partition.leases is not None:
                     partition.leases.clear(keep_delays=True)
-        if self.replaying and was_ephemeral and fact.config.durability != "ephemeral":
-            for partition in topic.partitions:
-                partition.apply_head(partition.head_seq)
 
     def _topic_deleted(self, fact: TopicDeleted) -> None:
         topic = self.by_id.pop(fact.topic_id, None)
@@ -162,7 +158,7 @@ class State:
 
     def _appended(self, fact: Appended) -> None:
         topic = self.by_id.get(fact.topic_id)
-        if topic is None:
+        if topic is None or fact.partition >= len(topic.partitions):
             return
         self.append(topic, topic.partitions[fact.partition], fact.page, fact.key)
 

@@ -171,11 +171,14 @@ class Partition:
         self._skip_to(fact.last)
 
     def apply_head(self, head: int) -> None:
-        """An ephemeral log after a restart: seqs up to `head` were handed out and all their records are gone."""
+        """An ephemeral log after a restart: seqs up to `head` were handed out and their records are gone.
+
+        Records above `head` stay: they may have been written after the log had become a durable one.
+        """
         if head > self.head_seq:
             self._skip_to(head)
-        if self.head_seq + 1 > self.evict_floor:
-            self.evict_floor = self.head_seq + 1
+        if head + 1 > self.evict_floor:
+            self.evict_floor = head + 1
             self.evict_reasons |= RESTART
             self._drop_below(self.evict_floor)
 
@@ -183,32 +186,44 @@ class Partition:
         """A sealed segment stands in for the hot records it was made of. What is gone there is gone here.
 
         Live, those records make up one closed hot segment. In replay they may be the middle of a larger one, because
-        the sealed segments around them are gone from the disk; what stands before and behind stays hot.
+        the sealed segments around them are gone from the disk; what stands before and behind stays hot. And the sealed
+        one may know of deletes that are replayed only later.
         """
         kept: list[Segment] = []
         placed = False
+        count = size = 0
         for segment in self.segments:
             if not isinstance(segment, HotSegment) or not _overlap(segment, sealed):
                 kept.append(segment)
                 continue
-            sealed.kill_below(segment.low)
+            count += segment.live
+            size += segment.live_bytes
             flags = segment.flags()
             if flags is not None:
+                # Before `low` is taken over: what is below it is flagged as well, because only flags reach the disk.
                 seqs = range(sealed.first_seq, min(sealed.last_seq, segment.last_seq) + 1)
                 sealed.kill([seq for seq in seqs if seq >= segment.first_seq and flags[seq - segment.first_seq]])
+            sealed.kill_below(segment.low)
+            around = []
             if segment.first_seq < sealed.first_seq:
-                kept.append(segment.between(segment.first_seq, sealed.first_seq - 1))
+                around.append(segment.between(segment.first_seq, sealed.first_seq - 1))
+                kept += around
             if not placed:
                 kept.append(sealed)
                 placed = True
             if segment.last_seq > sealed.last_seq:
-                kept.append(segment.between(sealed.last_seq + 1, segment.last_seq))
+                around.append(segment.between(sealed.last_seq + 1, segment.last_seq))
+                kept.append(around[-1])
+            count -= sum([each.live for each in around])
+            size -= sum([each.live_bytes for each in around])
         if not placed:
             # Everything it holds is gone already: nothing reads it, its files can go.
             self.dropped.append(sealed)
             return
         self.segments = kept
         self._starts = [segment.first_seq for segment in kept]
+        self._earliest = self._oldest_ts = None
+        self._take_away(count - sealed.live, size - sealed.live_bytes)
         self._drop_empty()
 
     # Deleting

@@ -310,9 +310,10 @@ class HotSegment(Segment):
             if page.last_seq >= first and page.first_seq <= last:
                 start, stop = max(first - page.first_seq, 0), min(last - page.first_seq + 1, page.count)
                 rest.append(page if stop - start == page.count else part(page, start, stop))
-        rest.kill_below(min(self.low, last + 1))
+        # Flags first: a record below `low` whose flag is lost would come back when the segment is sealed.
         if self._flags is not None:
             rest.kill([each for each in range(first, rest.last_seq + 1) if self._flags[each - self.first_seq]])
+        rest.kill_below(min(self.low, last + 1))
         if not self.open or last < self.last_seq:
             rest.close()
         return rest

@@ -19,7 +19,11 @@ SOURCE_TRIM = 8
 
 
 class SegmentInfo(Struct, array_like=True, frozen=True):
-    """A sealed segment, as the log and the snapshot name it. Its files are named after topic, partition and first seq."""
+    """A sealed segment, as the log and the snapshot name it. Its files are named after topic, partition and first seq.
+
+    The batches of rows stand from byte `body_start` to `body_end` of the file and each carry a checksum in the file's
+    footer; `checksum` covers what is before and behind them, the footer included. `tags_checksum` covers the tag index.
+    """
 
     first_seq: int
     last_seq: int
@@ -27,6 +31,10 @@ class SegmentInfo(Struct, array_like=True, frozen=True):
     last_ts: int
     size: int
     tagged: bool
+    body_start: int = 0
+    body_end: int = 0
+    checksum: int = 0
+    tags_checksum: int = 0
 
 
 class TopicCreated(Struct, array_like=True, tag=1):
@@ -89,7 +97,7 @@ class Sealed(Struct, array_like=True, tag=8):
 
 
 class HeadMoved(Struct, array_like=True, tag=9):
-    """An ephemeral log handed out seqs up to `head`; their payloads never reach the disk."""
+    """An ephemeral log handed out seqs up to `head`; their payloads never reach the disk, so a restart loses them."""
 
     topic_id: int
     partition: int

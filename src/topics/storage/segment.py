@@ -2,11 +2,16 @@
 
     segments/<topic>-<partition>-<first seq>.arrow   columns seq, ts, node, tag, data, meta, in batches of some thousand
     segments/<topic>-<partition>-<first seq>.tags    tag (as JSON text), seqs; sorted by tag; only when a record has a tag
-    segments/<topic>-<partition>-<first seq>.dead    one byte per record, 1 when it was deleted; flipped in place
+    segments/<topic>-<partition>-<first seq>.dead    one byte per record, 1 when it was deleted; then a checksum u64 of them
 
-The names are numbers: a topic's own name never reaches the file system. The first two files never change and carry
-XXH3-64 checksums of their columns in the footer metadata under the key `topics`; each batch is checked when it is first
-touched. A segment is synced whole before the log says that it exists; files the log does not name are left-overs.
+The names are numbers: a topic's own name never reaches the file system. The first two files never change. Every byte of
+them is covered by an XXH3-64 checksum: those of the batches stand in the footer metadata under the key `topics` and are
+compared when a batch is first touched; the one of what lies around the batches, and that of the tag index, stand in the
+log and the snapshot (`SegmentInfo`). A segment is synced whole before the log says that it exists; files the log does
+not name are left-overs.
+
+The delete flags are written anew by each checkpoint, aside and renamed; until then the log remembers the deletes. Their
+checksum is seeded with the first seq, so that flags of another segment are not taken for these.
 """
 
 from array import array
@@ -17,25 +22,29 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from xxhash import xxh3_64
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, LoadedPage, Page, page_size, page_times
-from topics.storage.fs import File, FileSystem
+from topics.storage.fs import FileSystem
 
 ROOT = "segments"
 BATCH_RECORDS = 4096
 BATCH_BYTES = 8 << 20
 _KEY = b"topics"
+# Every file that a segment may have.
+_SUFFIXES = (".new", ".dead", ".tags", ".arrow")
 
 
 class Batch(Struct, array_like=True):
-    """What the footer says of one batch of rows."""
+    """What the footer says of one batch of rows: its records, where its bytes stand, and their checksum."""
 
     first_seq: int
     rows: int
+    start: int
+    length: int
     checksum: int
 
 
@@ -51,23 +60,68 @@ def write_segment(
 
     remove_segment(fs, base)
     fs.make_directory(ROOT)
-    _write_file(fs, base + ".arrow", _arrow_bytes(pa, _schema(pa), _batches(pa, pages)))
+    rows, body_start, body_end = _rows_file(pa, _batches(pa, pages))
+    _write_file(fs, base + ".arrow", rows)
+    tags_checksum = 0
     if tags:
         names = pa.array([name.decode() for name, _ in tags], pa.string())
         seqs = pa.array([seqs for _, seqs in tags], pa.list_(pa.int64()))
         batch = pa.RecordBatch.from_arrays([names, seqs], names=["tag", "seqs"])
-        _write_file(fs, base + ".tags", _arrow_bytes(pa, batch.schema, [batch]))
+        index, _ = _serialize(pa, batch.schema, [batch], None)
+        _write_file(fs, base + ".tags", index)
+        tags_checksum = xxh3_64_intdigest(index)
     first, last = pages[0], pages[-1]
-    _write_file(fs, base + ".dead", bytes(last.last_seq - first.first_seq + 1))
+    _write_file(fs, base + ".dead", _flags_file(first.first_seq, bytes(last.last_seq - first.first_seq + 1)))
     fs.sync_directory(ROOT)
-    size = sum([page.size for page in pages])
-    return SegmentInfo(first.first_seq, last.last_seq, first.first_ts, last.last_ts, size, bool(tags))
+    return SegmentInfo(
+        first.first_seq,
+        last.last_seq,
+        first.first_ts,
+        last.last_ts,
+        sum([page.size for page in pages]),
+        bool(tags),
+        body_start,
+        body_end,
+        _frame_checksum(rows, body_start, body_end),
+        tags_checksum,
+    )
 
 
 def remove_segment(fs: FileSystem, base: str) -> None:
-    for suffix in (".dead", ".tags", ".arrow"):
+    for suffix in _SUFFIXES:
         if fs.exists(base + suffix):
             fs.remove(base + suffix)
+
+
+def segment_exists(fs: FileSystem, base: str, info: SegmentInfo) -> bool:
+    """Whether all files of the segment are there. Removing one may have stopped half-way."""
+    return all([fs.exists(base + suffix) for suffix in (".arrow", ".dead", ".tags")[: 3 if info.tagged else 2]])
+
+
+def read_flags(fs: FileSystem, base: str, info: SegmentInfo) -> bytearray:
+    """One byte per record, 1 when it was deleted. Raises CorruptStorage."""
+    path = base + ".dead"
+    records = info.last_seq - info.first_seq + 1
+    try:
+        file = fs.open(path)
+    except FileNotFoundError as error:
+        raise CorruptStorage(path, 0, "delete flags are missing") from error
+    try:
+        content = file.read_at(0, records + 9)
+    finally:
+        file.close()
+    if content != _flags_file(info.first_seq, content[:records]) or content[:records].strip(b"\0\1"):
+        raise CorruptStorage(path, 0, "delete flags are damaged")
+    return bytearray(content[:records])
+
+
+def write_flags(fs: FileSystem, base: str, first_seq: int, flags: bytes) -> None:
+    """The flags are these. Survives a power cut after `sync_directory(ROOT)`; until then the old or the new ones do."""
+    aside = base + ".new"
+    if fs.exists(aside):
+        fs.remove(aside)
+    _write_file(fs, aside, _flags_file(first_seq, flags))
+    fs.rename(aside, base + ".dead")
 
 
 def segment_bases(fs: FileSystem) -> set[str]:
@@ -85,7 +139,12 @@ class SegmentFile:
         self.info = info
         self._fs = fs
         self._pa = pa
-        self._reader, batches = _open(pa, fs, base + ".arrow")
+        self._view = _map(fs, base + ".arrow")
+        if _frame_checksum(self._view, info.body_start, info.body_end) != info.checksum:
+            raise CorruptStorage(
+                base + ".arrow", 0, "segment file is damaged outside of its rows, or not the right one"
+            )
+        self._reader, batches = _open(pa, self._view, base + ".arrow")
         self.batches = batches
         self._starts = [batch.first_seq for batch in batches]
         self._columns: dict[int, _Columns] = {}
@@ -123,61 +182,39 @@ class SegmentFile:
         """The seqs below `bound` whose tag matches, ascending: a search in the sorted index, never in the rows."""
         if not self.info.tagged:
             return []
-        if self._tags is None:
-            self._tags = _TagColumns(self._pa, self._fs, self.base + ".tags")
-        return self._tags.find(match, bound)
+        return self._tag_index().find(match, bound)
 
     def verify(self) -> None:
         """Check every batch and the tag index. Raises CorruptStorage."""
         for number in range(len(self.batches)):
             self._batch(number)
-        if self.info.tagged and self._tags is None:
-            self._tags = _TagColumns(self._pa, self._fs, self.base + ".tags")
+        if self.info.tagged:
+            self._tag_index()
+
+    def tags(self) -> list[tuple[bytes, list[int]]]:
+        """The whole tag index: tags as JSON texts in order, each with its seqs."""
+        return self._tag_index().all() if self.info.tagged else []
+
+    def _tag_index(self) -> "_TagColumns":
+        if self._tags is None:
+            path = self.base + ".tags"
+            view = _map(self._fs, path)
+            if xxh3_64_intdigest(view) != self.info.tags_checksum:
+                raise CorruptStorage(path, 0, "tag index is damaged, or not the right one")
+            self._tags = _TagColumns(self._pa, view, path)
+        return self._tags
 
     def _batch(self, number: int) -> "_Columns":
         columns = self._columns.get(number)
         if columns is None:
+            entry = self.batches[number]
+            if xxh3_64_intdigest(self._view[entry.start : entry.start + entry.length]) != entry.checksum:
+                raise CorruptStorage(self.base + ".arrow", entry.start, f"batch {number} is damaged")
             try:
-                batch = self._reader.get_batch(number)
-                whole = _checksum(batch) == self.batches[number].checksum
+                columns = self._columns[number] = _Columns(self._reader.get_batch(number))
             except (self._pa.ArrowException, OSError) as error:
-                raise CorruptStorage(self.base + ".arrow", 0, f"batch {number}: {error}") from error
-            if not whole:
-                raise CorruptStorage(self.base + ".arrow", 0, f"batch {number} is damaged")
-            columns = self._columns[number] = _Columns(batch)
+                raise CorruptStorage(self.base + ".arrow", entry.start, f"batch {number}: {error}") from error
         return columns
-
-
-class FlagFile:
-    """The delete flags of one segment."""
-
-    def __init__(self, fs: FileSystem, base: str, records: int) -> None:
-        self.path = base + ".dead"
-        self._file: File = fs.open(self.path)
-        if self._file.size() != records:
-            size = self._file.size()
-            self._file.close()
-            raise CorruptStorage(self.path, size, f"should hold {records} flags")
-        self._records = records
-
-    def read(self) -> bytearray:
-        return bytearray(self._file.read_at(0, self._records))
-
-    def set(self, positions: Sequence[int]) -> None:
-        """Flip these flags in place. They survive a power cut once `sync` has returned."""
-        start = 0
-        while start < len(positions):
-            stop = start + 1
-            while stop < len(positions) and positions[stop] == positions[stop - 1] + 1:
-                stop += 1
-            self._file.write_at(positions[start], [b"\1" * (stop - start)])
-            start = stop
-
-    def sync(self) -> None:
-        self._file.sync_data()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class _Columns:
@@ -246,15 +283,11 @@ class _Strings:
 class _TagColumns:
     """The sorted tag index of a segment."""
 
-    def __init__(self, pa: Any, fs: FileSystem, path: str) -> None:
-        reader, batches = _open(pa, fs, path)
+    def __init__(self, pa: Any, view: memoryview, path: str) -> None:
         try:
-            batch = reader.get_batch(0)
-            whole = _checksum(batch) == batches[0].checksum
-        except (pa.ArrowException, OSError, IndexError) as error:
+            batch = pa.ipc.open_file(pa.py_buffer(view)).get_batch(0)
+        except (pa.ArrowException, OSError) as error:
             raise CorruptStorage(path, 0, str(error)) from error
-        if not whole:
-            raise CorruptStorage(path, 0, "tag index is damaged")
         self._rows = int(batch.num_rows)
         self._names = _Texts(batch.column(0))
         lists = batch.column(1)
@@ -266,6 +299,9 @@ class _TagColumns:
 
     def __getitem__(self, row: int) -> bytes:
         return self._names.slice(row, row + 1)[0]
+
+    def all(self) -> list[tuple[bytes, list[int]]]:
+        return [(self[row], list(self._seqs[self._ends[row] : self._ends[row + 1]])) for row in range(self._rows)]
 
     def find(self, match: TagMatch, bound: int) -> list[int]:
         text = msgspec.json.encode(match.text)
@@ -367,31 +403,48 @@ def _strings(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:
     return pa.array(values, pa.string())
 
 
-def _arrow_bytes(pa: Any, schema: Any, batches: list[Any]) -> Any:
-    """The file with checksums of its columns as a reader will find them: hence written twice, first to be read back."""
-    plain = pa.ipc.open_file(_serialize(pa, schema, batches, None))
-    entries = []
-    for number in range(plain.num_record_batches):
-        batch = plain.get_batch(number)
-        first_seq = batch.column(0)[0].as_py() if schema.names[0] == "seq" else 0
-        entries.append(Batch(first_seq, batch.num_rows, _checksum(batch)))
-    return _serialize(pa, schema, batches, {_KEY: msgspec.json.encode({"format": 1, "batches": entries})})
+def _rows_file(pa: Any, batches: list[Any]) -> tuple[Any, int, int]:
+    """The file with the checksums of its batches in the footer, and from where to where they stand.
+
+    Serialized twice, since the footer's metadata must be given before the first batch is written: once to learn the
+    bytes of the batches, which the metadata does not change.
+    """
+    schema = _schema(pa)
+    plain, spans = _serialize(pa, schema, batches, None)
+    view = memoryview(plain)
+    entries = [
+        Batch(batch.column(0)[0].as_py(), batch.num_rows, start, end - start, xxh3_64_intdigest(view[start:end]))
+        for batch, (start, end) in zip(batches, spans, strict=True)
+    ]
+    whole, again = _serialize(pa, schema, batches, {_KEY: msgspec.json.encode({"format": 1, "batches": entries})})
+    assert again == spans
+    return whole, spans[0][0], spans[-1][1]
 
 
-def _serialize(pa: Any, schema: Any, batches: list[Any], metadata: dict[bytes, bytes] | None) -> Any:
+def _serialize(
+    pa: Any, schema: Any, batches: list[Any], metadata: dict[bytes, bytes] | None
+) -> tuple[Any, list[tuple[int, int]]]:
+    """The bytes of an Arrow IPC file, and where each batch stands in them."""
     sink = pa.BufferOutputStream()
+    spans = []
     with pa.ipc.new_file(sink, schema, metadata=metadata) as writer:
         for batch in batches:
+            start = sink.tell()
             writer.write_batch(batch)
-    return sink.getvalue()
+            spans.append((start, sink.tell()))
+    return sink.getvalue(), spans
 
 
-def _checksum(batch: Any) -> int:
-    digest = xxh3_64()
-    for column in batch.columns:
-        for buffer in column.buffers():
-            digest.update(b"-" if buffer is None else memoryview(buffer))
+def _frame_checksum(content: Any, body_start: int, body_end: int) -> int:
+    """Of all that is not a batch: schema and footer."""
+    view = memoryview(content)
+    digest = xxh3_64(view[:body_start])
+    digest.update(view[body_end:])
     return int(digest.intdigest())
+
+
+def _flags_file(first_seq: int, flags: bytes) -> bytes:
+    return flags + xxh3_64_intdigest(flags, first_seq).to_bytes(8, "little")
 
 
 class _Footer(Struct):
@@ -399,17 +452,21 @@ class _Footer(Struct):
     batches: list[Batch]
 
 
-def _open(pa: Any, fs: FileSystem, path: str) -> tuple[Any, list[Batch]]:
+def _map(fs: FileSystem, path: str) -> memoryview:
     try:
         file = fs.open(path)
-        try:
-            view = file.map()
-        finally:
-            file.close()
-        reader = pa.ipc.open_file(pa.py_buffer(view))
-        footer = msgspec.json.decode(reader.metadata[_KEY], type=_Footer)
     except FileNotFoundError as error:
         raise CorruptStorage(path, 0, "segment file is missing") from error
+    try:
+        return file.map()
+    finally:
+        file.close()
+
+
+def _open(pa: Any, view: memoryview, path: str) -> tuple[Any, list[Batch]]:
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(view))
+        footer = msgspec.json.decode(reader.metadata[_KEY], type=_Footer)
     except (pa.ArrowException, OSError, KeyError, TypeError, msgspec.MsgspecError) as error:
         raise CorruptStorage(path, 0, f"not a whole segment file: {error}") from error
     if reader.num_record_batches != len(footer.batches):

@@ -46,6 +46,11 @@ def write_snapshot(fs: FileSystem, number: int, sections: Iterable[bytes]) -> in
         parts.append(_SECTION.pack(0, xxh3_64_intdigest(b"".join(checksums))))
         offset += _flush(file, offset, parts)
         file.sync_data()
+    except OSError:
+        # Perhaps the disk is full: half a snapshot must not make that worse.
+        file.close()
+        fs.remove(aside)
+        raise
     finally:
         file.close()
     fs.rename(aside, snapshot_path(number))
@@ -75,6 +80,8 @@ def read_snapshot(fs: FileSystem, number: int) -> list[memoryview]:
         if not length:
             if checksum != xxh3_64_intdigest(b"".join(checksums)):
                 raise CorruptStorage(path, offset, "snapshot is missing sections")
+            if start != len(view):
+                raise CorruptStorage(path, start, "something stands behind the end of the snapshot")
             return sections
         section = view[start : start + length]
         if len(section) != length or xxh3_64_intdigest(section) != checksum:
@@ -91,8 +98,9 @@ def snapshot_numbers(fs: FileSystem) -> list[int]:
     )
 
 
-def remove_snapshots_below(fs: FileSystem, number: int) -> None:
-    old = [each for each in snapshot_numbers(fs) if each < number]
+def remove_snapshots_but(fs: FileSystem, *numbers: int) -> None:
+    """Only these are left."""
+    old = [each for each in snapshot_numbers(fs) if each not in numbers]
     for each in old:
         fs.remove(snapshot_path(each))
     if old:

@@ -1,11 +1,13 @@
 """The write-ahead log: shards of preallocated files that hold frames, one behind the other.
 
     wal/shard-NN/<number>.wal := header | frame | frame | ... | zeros
-    header := "TOPICWAL" | version u32 | shard u32 | number u64 | previous lsn u64 | boot id, 36 bytes of text |
-              0 u32 | checksum u64 over the header so far | zeros up to 96 bytes
+    header := "TOPICWAL" | version u32 | shard u32 | number u64 | previous lsn u64 | synced u64 |
+              boot id, 36 bytes of text | margin u32 | checksum u64 over the header so far | zeros up to 96 bytes
 
 `previous lsn` is the lsn of the shard's last frame before this file, so that a file which lost its tail is noticed
-when the next one is read. A server never continues a file it did not begin: each start takes a new one.
+when the next one is read; `synced` means what it means in a frame. `margin` is how many records the server that wrote
+the file let be readable without being synced. A server never continues a file it did not begin: each start takes a new
+one, and its first frame of a new boot says what follows from the boot (see `broker/recovery.py`).
 
 What ends a shard when it is read:
   zeros, or the end of the file    the usual end: preallocated room that was not used
@@ -33,15 +35,17 @@ ROOT = "wal"
 HEADER_BYTES = 96
 VERSION = 1
 _MAGIC = b"TOPICWAL"
-_HEADER = Layout("<8sIIQQ36sI")
+_HEADER = Layout("<8sIIQQQ36sI")
 _CHECK = Layout("<Q")
-FILE_BYTES = 64 << 20
+_U32_MAX = 0xFFFFFFFF
 
 
 class WalShard:
     """The writing end of one shard. `write` and `rotate` belong to one thread, `sync` may run in another."""
 
-    def __init__(self, fs: FileSystem, number: int, *, last_lsn: int, next_file: int, file_bytes: int) -> None:
+    def __init__(
+        self, fs: FileSystem, number: int, *, last_lsn: int, next_file: int, file_bytes: int, margin: int = 0
+    ) -> None:
         self.number = number
         self.last_lsn = last_lsn
         # Everything up to here survives a power cut.
@@ -53,6 +57,8 @@ class WalShard:
         self.rotations = 0
         self._fs = fs
         self._file_bytes = file_bytes
+        self._margin = margin
+        self._closed = False
         self._directory = directory(number)
         self._file: File | None = None
         self._offset = 0
@@ -96,9 +102,11 @@ class WalShard:
             file, capacity = self._spare, self._spare_bytes
             self._spare = None
             assert file is not None
-            header = encode_header(self.number, self.file_number + 1, self.last_lsn, self._fs.boot_id())
+            header = Header(
+                self.number, self.file_number + 1, self.last_lsn, self.synced_lsn, self._fs.boot_id(), self._margin
+            )
             try:
-                file.write_at(0, [header])
+                file.write_at(0, [encode_header(header)])
             except OSError:
                 file.close()
                 self._fs.remove(file.path)
@@ -113,7 +121,8 @@ class WalShard:
     def prepare(self) -> None:
         """The next file exists, has its room on the disk, and its name survives a power cut. Any thread may call this."""
         with self._preparing:
-            self._prepare(0)
+            if not self._closed:
+                self._prepare(0)
 
     def _prepare(self, needed: int) -> None:
         if self._spare is not None:
@@ -176,10 +185,12 @@ class WalShard:
         for each in self._unsynced:
             each.close()
         self._unsynced = []
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
-            self._fs.remove(file_path(self.number, self.file_number + 1))
+        with self._preparing:
+            self._closed = True
+            if self._spare is not None:
+                self._spare.close()
+                self._spare = None
+                self._fs.remove(file_path(self.number, self.file_number + 1))
         if self._file is not None:
             if not self.failed:
                 self._file.truncate(self._offset)
@@ -188,18 +199,19 @@ class WalShard:
             self._file = None
 
     def _take_back(self) -> None:
-        """Bytes of a write that failed half-way must not stand before later frames."""
+        """Bytes of a write that failed half-way must not stand before later frames, nor come back after a power cut."""
         assert self._file is not None
         try:
             self._file.truncate(self._offset)
-            self._file.allocate(self._capacity)
-        except OSError:
             try:
-                # Without room to reserve, a shorter file will do: the next frames extend it or go to a new one.
+                self._file.allocate(self._capacity)
+            except OSError:
+                # Without room to reserve, a shorter file will do: the next frames go to a new one.
                 self._file.truncate(self._offset)
                 self._capacity = self._offset
-            except OSError:
-                self.failed = True
+            self._file.sync_data()
+        except OSError:
+            self.failed = True
 
 
 class TornTail(Struct):
@@ -217,42 +229,61 @@ class ShardLog:
         self.number = number
         self.last_lsn = 0
         self.torn: TornTail | None = None
-        # Whether every file was begun since the machine last started: then nothing written is lost.
-        self.same_boot = True
+        # The first frame of a file that was begun since the machine last started.
+        self.first_lsn_of_boot: int | None = None
+        # Whether the newest frame, or for want of one every file, is of this boot.
+        self.of_this_boot = True
+        # Whether there is room for frames behind the first file's header: then a server may have written some.
+        self.begun = False
+        self.margin = 0
         self.next_file = 1
         self.bytes = 0
+        self.files = file_numbers(fs, number)
         self._fs = fs
-        self._files = file_numbers(fs, number)
-        if self._files:
-            self.next_file = self._files[-1] + 1
+        if self.files:
+            self.next_file = self.files[-1] + 1
 
-    def frames(self, from_file: int = 0) -> Iterator[Frame]:
-        """Whole frames of the files numbered `from_file` and above. Raises CorruptStorage when a safe frame is gone."""
-        numbers = [number for number in self._files if number >= from_file]
+    def frames(self, from_file: int = 0, last_lsn: int = 0) -> Iterator[Frame]:
+        """Whole frames of the files numbered `from_file` and above; `last_lsn` is that of the shard's last one before.
+
+        Raises CorruptStorage when a frame that was safe is gone.
+        """
+        self.last_lsn = last_lsn
+        self.next_file = max(self.next_file, from_file)
+        numbers = [number for number in self.files if number >= from_file]
         boot_id = self._fs.boot_id()
-        begun = False
         for index, number in enumerate(numbers):
             path = file_path(self.number, number)
             view = self._view(path)
-            self.bytes += len(view)
+            self.begun = self.begun or index > 0 or len(view) > HEADER_BYTES
             header = decode_header(view)
             if header is None and _rest_is_zero(view, 0):
+                # Reserved and not begun, or its header was lost with everything behind it.
+                if self.first_lsn_of_boot is None:
+                    self.of_this_boot = False
                 continue
-            if header is None or (begun and header.previous_lsn != self.last_lsn):
+            if (
+                header is None
+                or (header.shard, header.number) != (self.number, number)
+                or header.previous_lsn != self.last_lsn
+            ):
                 self._broken(numbers[index:], path, view, 0)
                 return
-            if not begun:
-                begun = True
-                self.last_lsn = header.previous_lsn
-            if header.boot_id != boot_id:
-                self.same_boot = False
+            self.margin = max(self.margin, header.margin)
+            current = header.boot_id == boot_id
+            if not current:
+                self.of_this_boot = False
             end = HEADER_BYTES
             for frame in read_frames(view, HEADER_BYTES):
                 if frame.lsn <= self.last_lsn:
                     break
+                if current and self.first_lsn_of_boot is None:
+                    self.first_lsn_of_boot = frame.lsn
+                    self.of_this_boot = True
                 self.last_lsn = frame.lsn
                 end = frame.end
                 yield frame
+            self.bytes += end
             if not _rest_is_zero(view, end):
                 self._broken(numbers[index:], path, view, end)
                 return
@@ -272,7 +303,7 @@ class ShardLog:
         if torn is None:
             return
         torn_number = int(torn.path.rsplit("/", 1)[1].removesuffix(".wal"))
-        for number in self._files:
+        for number in self.files:
             if number > torn_number or (number == torn_number and torn.offset == 0):
                 self._fs.remove(file_path(self.number, number))
         if torn.offset:
@@ -287,6 +318,9 @@ class ShardLog:
         for index, number in enumerate(numbers):
             rest, start = (view, offset) if index == 0 else (self._view(file_path(self.number, number)), 0)
             dropped += len(rest[start:].tobytes().rstrip(b"\0"))
+            header = decode_header(rest)
+            if header is not None and header.synced > self.last_lsn:
+                raise CorruptStorage(path, offset, "a frame that was safely stored is broken or missing")
             for frame in find_frames(rest, start, self.last_lsn):
                 if frame.synced > self.last_lsn:
                     raise CorruptStorage(path, offset, "a frame that was safely stored is broken or missing")
@@ -304,11 +338,22 @@ class Header(Struct):
     shard: int
     number: int
     previous_lsn: int
+    synced: int
     boot_id: str
+    margin: int
 
 
-def encode_header(shard: int, number: int, previous_lsn: int, boot_id: str) -> bytes:
-    head = _HEADER.pack(_MAGIC, VERSION, shard, number, previous_lsn, boot_id.encode()[:36], 0)
+def encode_header(header: Header) -> bytes:
+    head = _HEADER.pack(
+        _MAGIC,
+        VERSION,
+        header.shard,
+        header.number,
+        header.previous_lsn,
+        header.synced,
+        header.boot_id.encode()[:36],
+        min(header.margin, _U32_MAX),
+    )
     return (head + _CHECK.pack(xxh3_64_intdigest(head))).ljust(HEADER_BYTES, b"\0")
 
 
@@ -317,10 +362,10 @@ def decode_header(view: memoryview) -> Header | None:
     if len(view) < HEADER_BYTES:
         return None
     head = bytes(view[: _HEADER.size])
-    magic, version, shard, number, previous_lsn, boot_id, _ = _HEADER.unpack(head)
+    magic, version, shard, number, previous_lsn, synced, boot_id, margin = _HEADER.unpack(head)
     if magic != _MAGIC or version != VERSION or _CHECK.unpack_from(view, _HEADER.size)[0] != xxh3_64_intdigest(head):
         return None
-    return Header(shard, number, previous_lsn, boot_id.rstrip(b"\0").decode(errors="replace"))
+    return Header(shard, number, previous_lsn, synced, boot_id.rstrip(b"\0").decode(errors="replace"), margin)
 
 
 def directory(shard: int) -> str:
