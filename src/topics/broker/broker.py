@@ -63,6 +63,8 @@ class Broker:
         # Writes whose idempotency key is decided but not yet remembered.
         self.keys_in_flight: dict[tuple[int, str], Append] = {}
         self.creating = 0
+        # Producers with a commit under way, each with the commits that wait for it.
+        self.committing: dict[str, list[Callable[[], None]]] = {}
         # Aliases that are decided but not yet true, and the last version of the routes that was handed out.
         self.aliases_in_flight: set[str] = set()
         self.routes_version_decided = self.state.routes_version
@@ -87,7 +89,9 @@ class Broker:
         self.keeper.start(recovered)
         # Shard 0 last: a frame of this boot there tells the next recovery that all shards have theirs.
         for lane in reversed(self.committer.lanes):
-            facts = [fact for fact in recovered.consequences if self.committer.lane_of(_topic_id(fact)) is lane]
+            facts: list[Fact] = [
+                fact for fact in recovered.consequences if self.committer.lane_of(fact.topic_id) is lane
+            ]
             for fact in facts:
                 self.state.apply(fact)
             if facts or recovered.new_boot:
@@ -520,10 +524,6 @@ def _unsettled(partition: Partition) -> bool:
 
 def _nothing() -> None:
     pass
-
-
-def _topic_id(fact: Fact) -> int:
-    return fact.topic_id
 
 
 __all__ = ["Append", "Broker", "Configured", "Poll", "RecordsGone", "Topic", "TopicGone"]

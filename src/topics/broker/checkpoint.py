@@ -26,6 +26,7 @@ from topics.broker.image import (
     TopicImage,
     encode_image,
     named_segments,
+    section_images,
     topic_image,
 )
 from topics.broker.runtime import Runtime
@@ -321,7 +322,7 @@ class Keeper:
         self.synced()
 
     def _take_images(self) -> None:
-        self._images = []
+        self._images = list(section_images(self._state))
         self._ids = list(self._state.by_id)
         self._runtime.call_soon(self._take_some)
 

@@ -32,13 +32,15 @@ SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_
 class Commit:
     """Something decided. `apply` makes it true and tells who waits; `fail` takes it back and tells them why."""
 
-    __slots__ = ("facts", "lsn", "partition", "records", "sync", "sync_ms", "wal_ms", "written_at")
+    __slots__ = ("facts", "lsn", "others", "partition", "records", "sync", "sync_ms", "wal_ms", "written_at")
 
     def __init__(self, facts: list[Fact] | None = None, partition: Partition | None = None, records: int = 0) -> None:
         self.lsn = 0
         self.facts = facts or []
         # The log whose order this commit must keep, if it is about one.
         self.partition = partition
+        # Further logs of a commit over several.
+        self.others: tuple[Partition, ...] = ()
         # How many seqs it hands out.
         self.records = records
         # Whether the sync must come before `apply`.
@@ -50,6 +52,13 @@ class Commit:
     def encode(self, synced_lsn: int) -> bytes:
         """The frame, made when the turn ends and nothing can be added any more."""
         return encode_facts(self.lsn, synced_lsn, self.facts)
+
+    def hold(self, change: int) -> None:
+        """Its logs have one more commit that waits for a sync, or one less."""
+        if self.partition is not None:
+            self.partition.waiting_sync += change
+        for other in self.others:
+            other.waiting_sync += change
 
     def written(self) -> None:
         """Called when the log has it and `apply` still waits for the sync."""
@@ -244,10 +253,14 @@ class Committer:
             commit.wal_ms = wal_ms
             partition = commit.partition
             # Nothing overtakes what waits on the same log, whatever its class is now.
-            if commit.sync or all_wait or (partition is not None and partition.waiting_sync):
+            if (
+                commit.sync
+                or all_wait
+                or (partition is not None and partition.waiting_sync)
+                or (commit.others and any([other.waiting_sync for other in commit.others]))
+            ):
                 commit.written_at = written_at
-                if partition is not None:
-                    partition.waiting_sync += 1
+                commit.hold(1)
                 lane.waiting.append(commit)
                 commit.written()
             else:
@@ -301,8 +314,7 @@ class Committer:
         while waiting and waiting[0].lsn <= covered:
             commit = waiting.popleft()
             commit.sync_ms = (now - commit.written_at) * 1000
-            if commit.partition is not None:
-                commit.partition.waiting_sync -= 1
+            commit.hold(-1)
             commit.apply()
         lane.settled_lsn = covered
         self.on_synced()
@@ -314,8 +326,7 @@ class Committer:
         lane.waiting.clear()
         error = _read_only()
         for commit in reversed(waiting):
-            if commit.partition is not None:
-                commit.partition.waiting_sync -= 1
+            commit.hold(-1)
             commit.fail(error)
 
 

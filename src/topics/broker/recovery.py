@@ -32,7 +32,7 @@ from topics.broker.sealed import SealedSegment, Shelf
 from topics.broker.state import State
 from topics.engine.cache import Cache
 from topics.model.errors import CorruptStorage
-from topics.model.facts import RESTART, Fact, HeadMoved, Lost
+from topics.model.facts import RESTART, HeadMoved, Lost
 from topics.storage.frame import APPEND, Frame, decode, decode_append
 from topics.storage.fs import FileSystem
 from topics.storage.segment import ROOT as SEGMENTS
@@ -63,7 +63,7 @@ class Recovered(Struct):
     # Nothing in the log says yet that the machine was restarted; a frame in every shard must.
     new_boot: bool
     # Facts that follow from how the server ended; to be committed before anything else.
-    consequences: list[Fact]
+    consequences: list[Lost | HeadMoved]
     # Segments that nobody reads any more but a kept snapshot still names.
     dropped_segments: list[str]
 
@@ -181,8 +181,8 @@ def _replay(state: State, logs: list[ShardLog], header: HeaderImage, progress: P
     return count
 
 
-def _consequences(state: State, margin: int) -> list[Fact]:
-    facts: list[Fact] = []
+def _consequences(state: State, margin: int) -> list[Lost | HeadMoved]:
+    facts: list[Lost | HeadMoved] = []
     for topic in state.by_id.values():
         durability = topic.config.durability
         for partition in topic.partitions:

@@ -84,6 +84,9 @@ class SealedSegment(Segment):
             self._shelf.pages.put(key, page, page.size + 200)
         return page
 
+    def open_file(self) -> SegmentFile:
+        return self._shelf.file(self.base, self.info)
+
     def run_at(self, seq: int, most: int) -> Page:
         # From exactly there: a reader who goes through a segment then takes every page whole, and once.
         most = min(most, RUN_MOST)

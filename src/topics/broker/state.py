@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from topics.broker.sealed import SealedSegment, Shelf
+from topics.broker.stages import StageBook, apply_stage
 from topics.engine.cache import Cache
 from topics.engine.dedupe import KeptWrite
 from topics.engine.group import Group, Position
@@ -25,6 +26,7 @@ from topics.model.facts import (
     DeletedBelow,
     Evicted,
     Fact,
+    Fenced,
     GroupDropped,
     GroupMoved,
     HeadMoved,
@@ -33,6 +35,9 @@ from topics.model.facts import (
     Returned,
     RoutesSet,
     Sealed,
+    StageApplied,
+    Staged,
+    StagesDropped,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
@@ -67,8 +72,9 @@ class State:
         self.next_topic_id = 1
         self.shelf = shelf
         self.texts = texts
+        self.stages = StageBook()
         # Kept in snapshots beside the topics, by kind.
-        self.sections: dict[str, Section] = {}
+        self.sections: dict[str, Section] = {"stages": self.stages}
         # During replay an ephemeral topic has seqs but no records.
         self.replaying = False
         self._apply: dict[type, Callable[[Any], object]] = {
@@ -90,6 +96,10 @@ class State:
             Returned: self._returned,
             DeadLettered: self._dead_lettered,
             Delayed: self._delayed,
+            Staged: self.stages.keep,
+            StagesDropped: self._stages_dropped,
+            StageApplied: lambda fact: apply_stage(self, fact),
+            Fenced: self.stages.fence,
         }
 
     def apply(self, fact: Fact) -> Any:
@@ -161,6 +171,10 @@ class State:
         if topic is None or fact.partition >= len(topic.partitions):
             return
         self.append(topic, topic.partitions[fact.partition], fact.page, fact.key)
+
+    def _stages_dropped(self, fact: StagesDropped) -> None:
+        for stage_id in fact.stage_ids:
+            self.stages.drop(stage_id)
 
     def _head_moved(self, fact: HeadMoved) -> None:
         partition = self.partition(fact.topic_id, fact.partition)

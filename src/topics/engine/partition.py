@@ -54,6 +54,24 @@ class Read(Struct):
     tombstone: Tombstone | None
 
 
+class Run(Struct):
+    """Records first..last of one segment; `flags` says which of them are gone, None when all are there."""
+
+    segment: Segment
+    first: int
+    last: int
+    flags: bytes | None
+
+
+class Plan(Struct):
+    """What a bulk reader gets, and where it goes on."""
+
+    runs: list[Run]
+    next_from_seq: int
+    scanned: int
+    tombstone: Tombstone | None
+
+
 class Totals:
     """Live records and bytes over all partitions, and how many came and went."""
 
@@ -316,6 +334,45 @@ class Partition:
 
         `recreated`: the cursor is known to come from an earlier instance of the topic.
         """
+        seq, last, tombstone = self._enter(from_seq, to_seq, recreated)
+        if seq > last:
+            return Read(b"", 0, max(last, seq - 1) if tombstone else max(from_seq, last), 0, tombstone)
+        read = self._collect(seq, last, limit, budget, view)
+        read.tombstone = tombstone
+        return read
+
+    def plan(
+        self, from_seq: int, limit: int, budget: int, *, to_seq: int | None = None, recreated: bool = False
+    ) -> "Plan":
+        """The runs of records that a bulk reader gets, of `limit` seqs and about `budget` bytes, gone ones flagged."""
+        seq, last, tombstone = self._enter(from_seq, to_seq, recreated)
+        runs: list[Run] = []
+        start = seq
+        if seq <= last:
+            last = min(last, seq + limit - 1)
+            room = budget
+            for index in range(max(bisect_right(self._starts, seq) - 1, 0), len(self.segments)):
+                segment = self.segments[index]
+                live = segment.next_live(seq)
+                if segment.first_seq > last or room <= 0:
+                    break
+                if live is None or live > last:
+                    continue
+                stop = min(segment.last_seq, last)
+                # Sizes within a segment are taken to be even: a little more or less in one answer does no harm.
+                each = max(1, segment.live_bytes // max(1, segment.live))
+                if (stop - live + 1) * each > room:
+                    stop = last = min(stop, live + max(0, room // each - 1))
+                room -= (stop - live + 1) * each
+                runs.append(Run(segment, live, stop, segment.flags_between(live, stop)))
+                seq = stop + 1
+            next_from_seq = last
+        else:
+            next_from_seq = max(last, seq - 1) if tombstone else max(from_seq, last)
+        return Plan(runs, next_from_seq, max(0, next_from_seq - start + 1), tombstone)
+
+    def _enter(self, from_seq: int, to_seq: int | None, recreated: bool) -> tuple[int, int, Tombstone | None]:
+        """Where a reader at this cursor begins, where it must stop, and what it has to be told first."""
         head = self.head_seq
         seq = from_seq + 1
         tombstone = None
@@ -335,11 +392,7 @@ class Partition:
                     break
                 tombstone = self._tombstone(from_seq, hole.last, _reason(hole.reasons), hole.reasons)
                 seq = hole.last + 1
-        if seq > last:
-            return Read(b"", 0, max(last, seq - 1) if tombstone else max(from_seq, last), 0, tombstone)
-        read = self._collect(seq, last, limit, budget, view)
-        read.tombstone = tombstone
-        return read
+        return seq, last, tombstone
 
     @property
     def written_seq(self) -> int:

@@ -255,6 +255,11 @@ class HotSegment(Segment):
     def page_at(self, seq: int) -> Page:
         return self.pages[bisect_right(self._starts, seq) - 1]
 
+    def pages_between(self, first: int, last: int) -> list[Page]:
+        """The pages that hold records first..last."""
+        start = max(bisect_right(self._starts, first) - 1, 0)
+        return self.pages[start : bisect_right(self._starts, last)]
+
     def flags(self) -> bytearray | None:
         return self._flags
 

@@ -174,6 +174,71 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
     )
 
 
+def columns_of(
+    datas: list[str | None],
+    tags: list[str | None] | None,
+    nodes: list[str | None] | None,
+    metas: list[str | None] | None,
+    limits: Limits,
+    most_records: int,
+) -> Batch:
+    """A batch from columns of texts, checked as a JSON body would be. `data` and `meta` must be JSON texts."""
+    count = len(datas)
+    if not count:
+        raise InvalidRequest("there must be at least one record")
+    if count > most_records:
+        raise BatchTooLarge(
+            f"{count} records in one write; at most {most_records}", detail={"max": most_records, "count": count}
+        )
+    data_texts = _json_texts("data", datas)
+    meta_texts = [b""] * count
+    if metas is not None:
+        present = [index for index, meta in enumerate(metas) if meta is not None]
+        for index, meta_text in zip(present, _json_texts("meta", [metas[index] for index in present]), strict=True):
+            meta_texts[index] = _checked_meta(index, meta_text, limits)
+    for index, text in enumerate(data_texts):
+        if len(text) + len(meta_texts[index]) > limits.max_record_bytes:
+            _check_size(index, len(text) + len(meta_texts[index]), limits)
+    node_texts = _named_texts("node", nodes, count, limits.max_node_bytes)
+    tag_texts = _named_texts("tag", tags, count, limits.max_tag_bytes)
+    data = SEPARATOR.join(data_texts)
+    all_metas, all_nodes, all_tags = _joined(meta_texts), _joined(node_texts), _joined(tag_texts)
+    size = page_size(count, data, all_metas, all_nodes, all_tags)
+    return Batch(count, data, all_metas, all_nodes, all_tags, size)
+
+
+_decode_texts = msgspec.json.Decoder(list[Raw]).decode
+
+
+def _json_texts(what: str, texts: list[str | None]) -> list[bytes]:
+    """The texts as bytes, each proven to be one JSON value: decoded together as an array and compared one by one."""
+    encoded: list[bytes] = []
+    for index, text in enumerate(texts):
+        if text is None:
+            raise InvalidRequest(f"{what} of record {index} is missing")
+        encoded.append(text.encode().strip(b" \t\r\n"))
+    try:
+        if [bytes(raw) for raw in _decode_texts(b"[" + b",".join(encoded) + b"]")] == encoded:
+            return encoded
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    for index, text_bytes in enumerate(encoded):
+        try:
+            msgspec.json.decode(text_bytes, type=Raw)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidRequest(f"{what} of record {index} is not JSON: {error}") from None
+    raise InvalidRequest(f"{what} is not JSON")
+
+
+def _named_texts(what: str, texts: list[str | None] | None, count: int, most_bytes: int) -> list[bytes]:
+    if texts is None:
+        return [b""] * count
+    return [
+        b"" if text is None else _checked(f"{what} of record {index}", text, most_bytes)
+        for index, text in enumerate(texts)
+    ]
+
+
 def node_text(node: str) -> bytes:
     """A node or tag as pages hold it."""
     return msgspec.json.encode(node)

@@ -192,6 +192,56 @@ class Delayed(Struct, array_like=True, tag=23):
     dues: list[int]
 
 
+class StagedPart(Struct, array_like=True):
+    """Records of a stage for one partition; the page's seqs mean nothing yet."""
+
+    partition: int
+    page: Page
+
+
+class Staged(Struct, array_like=True, tag=50):
+    """Records are kept for a topic, readable by nobody until a commit names the stage."""
+
+    stage_id: str
+    topic_id: int
+    parts: list[StagedPart]
+    ts: int
+
+
+class StagesDropped(Struct, array_like=True, tag=51):
+    """These stages are given up; nothing of them was ever readable."""
+
+    stage_ids: list[str]
+
+
+class StageApplied(Struct, array_like=True, tag=52):
+    """The records of a stage became readable; `first_seqs` has one entry for each of its parts."""
+
+    stage_id: str
+    topic_id: int
+    first_seqs: list[int]
+    ts: int
+
+
+class Placed(Struct, array_like=True, frozen=True):
+    """Where the records of one stage or write of a commit stand."""
+
+    stage_id: str | None
+    topic: str
+    partition: int
+    first_seq: int
+    count: int
+
+
+class Fenced(Struct, array_like=True, tag=53):
+    """A producer has committed up to this batch; an equal or smaller one is a repeat."""
+
+    producer: str
+    batch: int
+    placed: list[Placed]
+    ts: int
+
+
 Fact = (
     TopicCreated
     | TopicConfigured
@@ -211,4 +261,8 @@ Fact = (
     | GroupDropped
     | AliasSet
     | RoutesSet
+    | Staged
+    | StagesDropped
+    | StageApplied
+    | Fenced
 )

@@ -137,11 +137,56 @@ def part(page: Page, start: int, stop: int) -> Page:
     )
 
 
+def pick(page: Page, positions: list[int]) -> Page:
+    """The records at these positions, in this order, as a page of their own; its seqs run on from the first."""
+    times = page_times(page)
+    return make_page(
+        page.first_seq,
+        len(positions),
+        b"".join([times[position].to_bytes(8, "little", signed=True) for position in positions]),
+        SEPARATOR.join(_picked(page.data, positions)),
+        _joined(_picked(page.metas, positions)),
+        _joined(_picked(page.nodes, positions)),
+        _joined(_picked(page.tags, positions)),
+    )
+
+
 def split(page: Page, most: int) -> list[Page]:
     """The same records in pages of at most `most`."""
     if page.count <= most:
         return [page]
-    return [part(page, start, min(start + most, page.count)) for start in range(0, page.count, most)]
+    times = page.times
+    # Each column is taken apart once, not once per page.
+    datas = page.data.split(SEPARATOR)
+    metas, nodes, tags = [
+        None if text is None else text.split(SEPARATOR) for text in (page.metas, page.nodes, page.tags)
+    ]
+    pages = []
+    for start in range(0, page.count, most):
+        stop = min(start + most, page.count)
+        pages.append(
+            make_page(
+                page.first_seq + start,
+                stop - start,
+                times if isinstance(times, int) else times[start * 8 : stop * 8],
+                SEPARATOR.join(datas[start:stop]),
+                None if metas is None else _joined(metas[start:stop]),
+                None if nodes is None else _joined(nodes[start:stop]),
+                None if tags is None else _joined(tags[start:stop]),
+            )
+        )
+    return pages
+
+
+def _picked(text: bytes | None, positions: list[int]) -> list[bytes]:
+    if text is None:
+        return []
+    texts = text.split(SEPARATOR)
+    return [texts[position] for position in positions]
+
+
+def _joined(texts: list[bytes]) -> bytes | None:
+    return SEPARATOR.join(texts) if any(texts) else None
 
 
 def _times_bytes(page: Page) -> bytes:

@@ -22,6 +22,8 @@ STATUS_OF = {
     "topic_not_found": 404,
     "router_not_found": 404,
     "group_not_found": 404,
+    "stage_not_found": 404,
+    "producer_not_found": 404,
     "not_found": 404,
     "method_not_allowed": 405,
     "not_acceptable": 406,

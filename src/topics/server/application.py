@@ -25,6 +25,7 @@ from topics.server.queues import ack_jobs, claim_jobs, extend_jobs, nack_jobs
 from topics.server.records import append_records, park_append
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
+from topics.server.stages import delete_stage, get_producer, post_commit, post_stage
 from topics.server.topics import delete_topic, get_topic, list_topics, put_topic
 from topics.server.watch import get_watch, post_watch
 from topics.server.websocket import get_socket
@@ -78,6 +79,10 @@ class TopicsApplication:
         add("/v0/topics/*", scope=ADMIN, put=self._with_broker(put_topic))
         add("/v0/topics/*", scope=DELETE, delete=self._with_broker(delete_topic))
         add("/v0/topics/*/diff", scope=READ, post=self._with_broker(diff_records))
+        add("/v0/stages", scope=WRITE, post=self._with_broker(post_stage))
+        add("/v0/stages/*", "stage", scope=WRITE, delete=self._with_broker(delete_stage))
+        add("/v0/commits", scope=WRITE, post=self._with_broker(post_commit))
+        add("/v0/producers/*", "producer", scope=READ, get=self._with_broker(get_producer))
         add("/v0/topics/*/delete", scope=DELETE, post=self._with_broker(delete_records))
         for root in ("/api", "/v1/api"):
             # What these may do to which topic is in their bodies: their handlers check it.

@@ -1,19 +1,26 @@
 """POST /v0/topics/:topic/diff — read from a cursor, at once or as soon as there is something."""
 
-from typing import Annotated
+import logging
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from topics.broker.broker import Broker
+from topics.broker.bulk import BYTES_MOST, MEDIA_TYPE, bulk_read
+from topics.broker.bulk import LIMIT as BULK_LIMIT
+from topics.broker.bulk import LIMIT_MOST as BULK_LIMIT_MOST
 from topics.broker.reading import Answer, ReadRequest, Tombstone, View, read
 from topics.broker.runtime import Timer
 from topics.model.batch import node_text
 from topics.model.config import U64, check_u64
 from topics.model.errors import TopicsError
+from topics.model.match import parse_match
 from topics.server.answers import elapsed_ms, encode, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import Request
+
+log = logging.getLogger("topics.server")
 
 
 class DiffBody(Struct):
@@ -26,6 +33,9 @@ class DiffBody(Struct):
     # Additive: begin at the first record at or after a time; tell instances of a name apart; another partition.
     from_ts: U64 | None = None
     epoch: U64 | None = None
+    to_seq: U64 | None = None
+    # Bulk reads only: records whose tag matches.
+    filter: Any = None
     partition: Annotated[int, Meta(ge=0, le=2**31)] = 0
 
 
@@ -36,6 +46,9 @@ _VIEWS = {(tags, metas): View(tags=tags, metas=metas) for tags in (False, True) 
 def diff_records(broker: Broker, request: Request, name: str) -> None:
     require_json(request)
     body = decode(request.body, _decoder)
+    if wants_arrow(request):
+        diff_in_bulk(broker, request, name, body)
+        return
     limits = broker.limits
     wanted = ReadRequest(
         name,
@@ -53,6 +66,38 @@ def diff_records(broker: Broker, request: Request, name: str) -> None:
         LongPoll(broker, request, wanted, answer, wait_ms)
     else:
         send_diff(request, answer)
+
+
+def wants_arrow(request: Request) -> bool:
+    accept = request.header(b"accept")
+    return accept is not None and MEDIA_TYPE in accept.lower()
+
+
+def diff_in_bulk(broker: Broker, request: Request, name: str, body: DiffBody) -> None:
+    """The same page as an Arrow stream, with room for many more records."""
+    limit = min(body.limit or BULK_LIMIT, BULK_LIMIT_MOST)
+    wanted = ReadRequest(
+        name,
+        check_u64("from_seq", body.from_seq),
+        limit,
+        BYTES_MOST,
+        _view(body),
+        body.partition,
+        body.from_ts,
+        body.epoch,
+    )
+    match = None if body.filter is None else parse_match(body.filter)
+
+    def done(stream: bytes | None, error: BaseException | None) -> None:
+        if isinstance(error, TopicsError):
+            send_error(request, error)
+        elif error is not None or stream is None:
+            log.error("a bulk read failed", exc_info=error)
+            send_error(request, TopicsError("internal error"))
+        else:
+            request.respond(200, stream, content_type=MEDIA_TYPE)
+
+    bulk_read(broker, wanted, body.to_seq, match, done)
 
 
 def send_diff(request: Request, answer: Answer) -> None:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from topics.broker.append import Append
 from topics.broker.broker import Broker
+from topics.broker.bulk import ArrowBody
 from topics.broker.throttle import Throttle
 from topics.model.batch import decode_batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
@@ -14,6 +15,7 @@ from topics.server.admission import Admission
 from topics.server.answers import send_error
 from topics.server.bodies import Query, require_json
 from topics.server.http import Request
+from topics.server.stages import is_arrow, read_arrow_aside
 
 
 class Options(Struct, frozen=True):
@@ -22,6 +24,9 @@ class Options(Struct, frozen=True):
     return_seqs: bool
     # The Idempotency-Key header, which the body's own key beats.
     key: str | None
+    # The body is an Arrow stream.
+    arrow: bool
+    partition: int
 
 
 def append_records(broker: Broker, request: Request, name: str, waited_ms: float = 0.0) -> None:
@@ -30,8 +35,12 @@ def append_records(broker: Broker, request: Request, name: str, waited_ms: float
     admission: Admission = request.head.memo  # type: ignore[assignment]
     options = admission.note
     if not isinstance(options, Options):
-        require_json(request)
+        if not is_arrow(request):
+            require_json(request)
         options = admission.note = read_options(request, limits.max_key_chars)
+    if options.arrow:
+        append_arrow(broker, request, name, options)
+        return
     batch = decode_batch(request.body, limits)
     if batch.config is not None and isinstance(batch.config.dead_letter, str):
         caller_of(request).check_topic(batch.config.dead_letter)
@@ -80,6 +89,31 @@ def park_append(throttle: Throttle, broker: Broker, request: Request, name: str)
     return throttle.park(priority, len(request.body), enter, refuse, must_go_in)
 
 
+def append_arrow(broker: Broker, request: Request, name: str, options: Options) -> None:
+    """The same append with its records as rows."""
+
+    def reply(outcome: Append | TopicsError) -> None:
+        if isinstance(outcome, Append):
+            answer = render_append(outcome, options.return_seqs, request.received_at)
+            request.respond(201 if outcome.created else 200, answer)
+        else:
+            send_error(request, outcome)
+
+    def decoded(body: ArrowBody, error: BaseException | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            if body.partitions is not None or body.partition_keys is not None:
+                raise InvalidRequest("one append goes to one partition; stage rows for several")
+            body.batch.key = options.key
+            body.batch.partition = options.partition
+            broker.append(name, body.batch, reply)
+        except TopicsError as refusal:
+            send_error(request, refusal)
+
+    read_arrow_aside(broker, request.body, broker.limits.max_batch_records, decoded)
+
+
 def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     first = outcome.first_seq
     count = outcome.count
@@ -125,7 +159,8 @@ def read_options(request: Request, max_key_chars: int) -> Options:
     # An empty key says nothing; taken for one it would make strangers' writes the same.
     header = request.header(b"idempotency-key")
     key = _header_key(header, max_key_chars) if header else None
-    return Options(Query(request.query).flag("return_seqs", True), key)
+    query = Query(request.query)
+    return Options(query.flag("return_seqs", True), key, is_arrow(request), query.number("partition", 0))
 
 
 def _header_key(header: bytes, most_chars: int) -> str:

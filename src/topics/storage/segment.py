@@ -14,7 +14,6 @@ The delete flags are written anew by each checkpoint, aside and renamed; until t
 checksum is seeded with the first seq, so that flags of another segment are not taken for these.
 """
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,7 +26,8 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, LoadedPage, Page, page_size, page_times
+from topics.model.page import SEPARATOR, LoadedPage, Page, page_size
+from topics.storage.columns import record_batch, record_schema
 from topics.storage.fs import FileSystem
 
 ROOT = "segments"
@@ -178,6 +178,18 @@ class SegmentFile:
         self._batch(number)
         return self._reader.get_batch(number)
 
+    def rows(self, first: int, last: int) -> list[Any]:
+        """Records first..last as slices of their batches, nothing copied."""
+        result = []
+        number = bisect_right(self._starts, first) - 1
+        while number < len(self.batches) and self._starts[number] <= last:
+            batch = self.batches[number]
+            start = max(0, first - batch.first_seq)
+            stop = min(batch.rows, last - batch.first_seq + 1)
+            result.append(self.record_batch(number).slice(start, stop - start))
+            number += 1
+        return result
+
     def find(self, match: TagMatch, bound: int) -> list[int]:
         """The seqs below `bound` whose tag matches, ascending: a search in the sorted index, never in the rows."""
         if not self.info.tagged:
@@ -317,19 +329,6 @@ class _TagColumns:
         return result
 
 
-def _schema(pa: Any) -> Any:
-    return pa.schema(
-        [
-            pa.field("seq", pa.int64(), nullable=False),
-            pa.field("ts", pa.timestamp("ms", "UTC"), nullable=False),
-            pa.field("node", pa.string()),
-            pa.field("tag", pa.string()),
-            pa.field("data", pa.string(), nullable=False),
-            pa.field("meta", pa.string()),
-        ]
-    )
-
-
 def _batches(pa: Any, pages: Sequence[Page]) -> list[Any]:
     """The pages as batches of a size at which checking one on first touch and keeping its offsets costs little."""
     result = []
@@ -337,70 +336,14 @@ def _batches(pa: Any, pages: Sequence[Page]) -> list[Any]:
     records = size = 0
     for page in pages:
         if waiting and (records + page.count > BATCH_RECORDS or size + page.size > BATCH_BYTES):
-            result.append(_batch(pa, waiting))
+            result.append(record_batch(pa, waiting))
             waiting = []
             records = size = 0
         waiting.append(page)
         records += page.count
         size += page.size
-    result.append(_batch(pa, waiting))
+    result.append(record_batch(pa, waiting))
     return result
-
-
-def _batch(pa: Any, pages: list[Page]) -> Any:
-    first_seq = pages[0].first_seq
-    count = sum([page.count for page in pages])
-    seqs = _numbers(pa, pa.int64(), array("q", range(first_seq, first_seq + count)))
-    moments = array("q")
-    for page in pages:
-        moments += page_times(page)
-    times = _numbers(pa, pa.timestamp("ms", "UTC"), moments)
-    return pa.RecordBatch.from_arrays(
-        [
-            seqs,
-            times,
-            _strings(pa, [(page.nodes, page.count) for page in pages]),
-            _strings(pa, [(page.tags, page.count) for page in pages]),
-            _split(pa, [page.data for page in pages]),
-            _texts(pa, [(page.metas, page.count) for page in pages]),
-        ],
-        schema=_schema(pa),
-    )
-
-
-def _numbers(pa: Any, kind: Any, values: "array[int]") -> Any:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-
-
-def _split(pa: Any, texts: list[bytes]) -> Any:
-    """JSON texts as they are; taken apart in C++, where other threads can go on meanwhile."""
-    import pyarrow.compute as pc
-
-    return pc.split_pattern(pa.array(texts, pa.binary()), pattern=SEPARATOR).flatten().cast(pa.string())
-
-
-def _texts(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:
-    """The same for a column in which a record may have nothing."""
-    import pyarrow.compute as pc
-
-    if all([text is None for text, _ in columns]):
-        return pa.nulls(sum([count for _, count in columns]), pa.string())
-    values = _split(pa, [SEPARATOR * (count - 1) if text is None else text for text, count in columns])
-    return pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, pa.string()), values)
-
-
-def _strings(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:
-    """JSON strings as the strings they stand for."""
-    count = sum([count for _, count in columns])
-    if all([text is None for text, _ in columns]):
-        return pa.nulls(count, pa.string())
-    values: list[str | None] = []
-    for text, rows in columns:
-        if text is None:
-            values += [None] * rows
-        else:
-            values += [msgspec.json.decode(each, type=str) if each else None for each in text.split(SEPARATOR)]
-    return pa.array(values, pa.string())
 
 
 def _rows_file(pa: Any, batches: list[Any]) -> tuple[Any, int, int]:
@@ -409,7 +352,7 @@ def _rows_file(pa: Any, batches: list[Any]) -> tuple[Any, int, int]:
     Serialized twice, since the footer's metadata must be given before the first batch is written: once to learn the
     bytes of the batches, which the metadata does not change.
     """
-    schema = _schema(pa)
+    schema = record_schema(pa)
     plain, spans = _serialize(pa, schema, batches, None)
     view = memoryview(plain)
     entries = [

@@ -1,0 +1,170 @@
+"""/v0/stages, /v0/commits, /v0/producers — write ahead, then make it all readable together, at most once."""
+
+import secrets
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from topics.broker.broker import Broker
+from topics.broker.bulk import MEDIA_TYPE, ArrowBody, read_arrow_body
+from topics.broker.stages import CommitRequest, Committed, Write, commit, drop_stages, partitions_of, stage, stage_size
+from topics.model.batch import AppendBody, Batch, batch_of, decode_batch
+from topics.model.config import U64, check_u64
+from topics.model.errors import InvalidRequest, NotFound, TopicsError
+from topics.model.facts import Placed, Staged
+from topics.model.names import check_topic_name
+from topics.server.access import caller_of
+from topics.server.answers import send, send_error
+from topics.server.bodies import Query, decode, require_json
+from topics.server.http import Request
+
+PRODUCER_CHARS = 256
+
+
+class WriteBody(AppendBody):
+    topic: str = ""
+
+
+class CommitBody(Struct):
+    stages: list[str] = []
+    writes: list[WriteBody] = []
+    producer: Annotated[str, Meta(min_length=1, max_length=PRODUCER_CHARS)] | None = None
+    batch: U64 | None = None
+
+
+_decoder = msgspec.json.Decoder(CommitBody)
+
+
+def is_arrow(request: Request) -> bool:
+    content_type = request.header(b"content-type")
+    return content_type is not None and content_type.partition(b";")[0].strip().lower() == MEDIA_TYPE
+
+
+def post_stage(broker: Broker, request: Request, _name: str) -> None:
+    query = Query(request.query)
+    topic_name = check_topic_name(query.text("topic"))
+    caller_of(request).check_topic(topic_name)
+    partition = query.number("partition", 0)
+    limits = msgspec.structs.replace(broker.limits, max_batch_records=broker.limits.max_stage_records)
+    stage_id = "stage_" + secrets.token_hex(16)
+
+    def reply(outcome: Staged | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            send_error(request, outcome)
+            return
+        fields = {
+            "stage_id": stage_id,
+            "topic": topic_name,
+            "count": sum([each.page.count for each in outcome.parts]),
+            "bytes": stage_size(outcome),
+            "expires_at": outcome.ts + broker.limits.stage_ttl_ms,
+        }
+        send(request, 201, fields)
+
+    if not is_arrow(request):
+        require_json(request)
+        batch = decode_batch(request.body, limits)
+        if partition:
+            batch.partition = partition
+        stage(broker, stage_id, broker.topic(topic_name), batch, None, reply)
+        return
+
+    def decoded(body: ArrowBody, error: BaseException | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            topic = broker.topic(topic_name)
+            body.batch.partition = partition
+            stage(broker, stage_id, topic, body.batch, _partitions(body, len(topic.partitions)), reply)
+        except TopicsError as refusal:
+            send_error(request, refusal)
+
+    read_arrow_aside(broker, request.body, broker.limits.max_stage_records, decoded)
+
+
+def read_arrow_aside(broker: Broker, body: bytes, most_records: int, decoded: Any) -> None:
+    """Take an Arrow body apart without holding up the loop; `decoded` gets it, or what was wrong with it."""
+    limits = broker.limits
+    broker.runtime.run_aside("bulk", lambda: read_arrow_body(body, limits, most_records), decoded)
+
+
+def delete_stage(broker: Broker, request: Request, name: str) -> None:
+    staged = broker.state.stages.stages.get(name)
+    if staged is not None:
+        topic = broker.state.by_id.get(staged.topic_id)
+        if topic is not None:
+            caller_of(request).check_topic(topic.name)
+    send(request, 200, {"stage_id": name, "deleted": drop_stages(broker, [name]) == 1})
+
+
+def post_commit(broker: Broker, request: Request, _name: str) -> None:
+    require_json(request)
+    body = decode(request.body, _decoder)
+    if not body.stages and not body.writes and body.producer is None:
+        raise InvalidRequest("a commit names stages or brings writes")
+    if (body.producer is None) != (body.batch is None):
+        raise InvalidRequest("producer and batch come together")
+    if len(set(body.stages)) != len(body.stages):
+        raise InvalidRequest("a stage is named twice")
+    caller = caller_of(request)
+    for stage_id in body.stages:
+        staged = broker.state.stages.stages.get(stage_id)
+        topic = None if staged is None else broker.state.by_id.get(staged.topic_id)
+        if topic is not None:
+            caller.check_topic(topic.name)
+    writes: list[Write] = []
+    for write in body.writes:
+        caller.check_topic(check_topic_name(write.topic))
+        writes.append(Write(write.topic, _write_batch(broker, write)))
+    wanted = CommitRequest(body.stages, writes, body.producer, check_u64("batch", body.batch or 0))
+
+    def reply(outcome: Committed | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            send_error(request, outcome)
+            return
+        fields: dict[str, Any] = {
+            "deduped": outcome.deduped,
+            "count": sum([each.count for each in outcome.placed]),
+            "results": [_place(each) for each in outcome.placed],
+        }
+        if body.producer is not None:
+            fields |= {"producer": body.producer, "batch": body.batch, "fence": outcome.batch}
+        wal_ms, sync_ms = round(outcome.wal_ms, 3), round(outcome.sync_ms, 3)
+        send(request, 200, fields, wal_append_ms=wal_ms, fsync_ms=sync_ms)
+
+    commit(broker, wanted, reply)
+
+
+def get_producer(broker: Broker, request: Request, name: str) -> None:
+    fence = broker.state.stages.fences.get(name)
+    if fence is None:
+        raise NotFound(f'producer "{name}" has committed nothing', code="producer_not_found", detail={"producer": name})
+    caller = caller_of(request)
+    results = [_place(each) for each in fence.placed if caller.may_touch(each.topic)]
+    send(request, 200, {"producer": name, "batch": fence.batch, "ts": fence.ts, "results": results})
+
+
+def _write_batch(broker: Broker, write: WriteBody) -> Batch:
+    if write.idempotency_key is not None:
+        raise InvalidRequest("a commit is made once by its producer and batch, not by idempotency keys")
+    return batch_of(write, broker.limits)
+
+
+def _place(placed: Placed) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "topic": placed.topic,
+        "partition": placed.partition,
+        "first_seq": placed.first_seq,
+        "last_seq": placed.first_seq + placed.count - 1,
+        "count": placed.count,
+    }
+    return fields if placed.stage_id is None else {"stage_id": placed.stage_id, **fields}
+
+
+def _partitions(body: ArrowBody, count: int) -> list[int] | None:
+    if body.partitions is not None:
+        if any([not 0 <= number < count for number in body.partitions]):
+            raise InvalidRequest(f"the topic has {count} partitions", detail={"partitions": count})
+        return body.partitions
+    return None if body.partition_keys is None else partitions_of(body.partition_keys, count)
