@@ -46,6 +46,7 @@ class House:
         self.broker = Broker(self.disk, self.runtime, recover(self.disk, storage), self.settings.limits, storage)
         self.broker.start()
         self.service.broker = self.broker
+        self.service.recovery_progress = 1.0
 
     async def connect(self) -> Client:
         client = Client(*await asyncio.open_connection(*self.address, limit=1 << 20))

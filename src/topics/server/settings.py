@@ -69,7 +69,7 @@ class Settings(Struct, frozen=True):
     slow_ms: int = 1000
     metrics_topics_max: int = 10_000
     # How late the event loop may be before low priorities are throttled; 0 never throttles.
-    throttle_lag_ms: int = 100
+    throttle_lag_ms: int = 50
     # How long a write is parked, hoping for the pressure to pass, before it gets its 429.
     throttle_wait_ms: int = 250
     # Seconds, as in the documents.
