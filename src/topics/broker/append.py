@@ -141,7 +141,7 @@ class AppendGroup(Commit):
         if partition.unsynced:
             partition.settled(page)
         topic = self.topic
-        if self.sync and topic.config.durability != "fsync":
+        if self.sync_ms and topic.config.durability != "fsync":
             # It waited for somebody else's sync, to keep the order or the margin; its own class promises none.
             self.sync_ms = 0.0
         broker = self.broker

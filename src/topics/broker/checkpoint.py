@@ -286,9 +286,14 @@ class Keeper:
         if self._awaited is not None and self._committer.read_only:
             self._awaited = None
             self._finish(False)
-        if self._awaited is not None and all([lane.settled_lsn >= lsn for lane, lsn in self._awaited]):
+        if self._awaited is None:
+            return
+        if all([lane.settled_lsn >= lsn for lane, lsn in self._awaited]):
             self._awaited = None
             self._runtime.call_soon(self._take_images)
+        else:
+            # The sync that has just ended may have begun before the last of it was written.
+            self._committer.sync_all()
 
     def _remove_doomed(self) -> None:
         bases = []

@@ -268,13 +268,17 @@ class Committer:
         if not lane.syncing:
             if lane.waiting or lane.unsynced_records * 2 > self.margin:
                 self._start_sync(lane)
-            elif self._sync_timer is None:
-                self._sync_timer = self._runtime.call_later(self._sync_interval_ms, self._sync_in_background)
+            else:
+                self._sync_later()
         if lane.owed:
             owed, lane.owed = lane.owed, []
             for note in owed:
                 self.submit(lane, note)
         self.on_written(shard.bytes_written - before)
+
+    def _sync_later(self) -> None:
+        if self._sync_timer is None:
+            self._sync_timer = self._runtime.call_later(self._sync_interval_ms, self._sync_in_background)
 
     def _sync_in_background(self) -> None:
         self._sync_timer = None
@@ -318,8 +322,12 @@ class Committer:
             commit.apply()
         lane.settled_lsn = covered
         self.on_synced()
-        if waiting and not lane.syncing:
-            self._start_sync(lane)
+        if not lane.syncing:
+            if waiting:
+                self._start_sync(lane)
+            elif lane.shard.dirty:
+                # Written while the sync ran: nobody waits for it, but it must not stay unsynced until the next write.
+                self._sync_later()
 
     def _fail_waiting(self, lane: Lane) -> None:
         waiting = list(lane.waiting)
