@@ -1,0 +1,153 @@
+"""Statements: what can be said, as frozen data. Parameters are bound, expressions are in normal form."""
+
+from msgspec import Struct
+
+from topics.model.route import Op, PayloadMode
+
+Value = str | int | float | bool | None
+Options = tuple[tuple[str, Value], ...]
+
+
+class Earliest(Struct, frozen=True):
+    pass
+
+
+class Latest(Struct, frozen=True):
+    pass
+
+
+class AtOffset(Struct, frozen=True):
+    offset: int
+
+
+class AtTime(Struct, frozen=True):
+    """Milliseconds, or a text that says a time."""
+
+    time: int | str
+
+
+Start = Earliest | Latest | AtOffset
+Target = Earliest | Latest | AtOffset | AtTime
+
+
+class CreateTopic(Struct, frozen=True):
+    topic: str
+    if_not_exists: bool = False
+    partitions: int | None = None
+    options: Options = ()
+
+
+class DropTopic(Struct, frozen=True):
+    topic: str
+    if_exists: bool = False
+
+
+class ClearTopic(Struct, frozen=True):
+    topic: str
+
+
+class AddSource(Struct, frozen=True):
+    topic: str
+    table: str
+    op: Op
+    payload_mode: PayloadMode = "Key"
+    filter_expr: str | None = None
+    partition_key_expr: str | None = None
+    key_columns: tuple[str, ...] = ()
+
+
+class DropSource(Struct, frozen=True):
+    """All sources of the topic that agree with what is given."""
+
+    topic: str
+    table: str
+    op: Op | None = None
+    filter_expr: str | None = None
+
+
+class SetRetention(Struct, frozen=True):
+    topic: str
+    options: Options
+
+
+class ClearRetention(Struct, frozen=True):
+    topic: str
+
+
+class SetAlias(Struct, frozen=True):
+    topic: str
+    alias: str | None
+
+
+class Consume(Struct, frozen=True):
+    """Without a group a read that remembers nothing."""
+
+    topic: str
+    group: str | None = None
+    partition: int = 0
+    start: Start | None = None
+    limit: int | None = None
+
+
+class Ack(Struct, frozen=True):
+    topic: str
+    group: str
+    offset: int
+    partition: int = 0
+
+
+class ResetGroup(Struct, frozen=True):
+    topic: str
+    group: str
+    target: Target
+    partition: int | None = None
+    dry_run: bool = False
+
+
+class DropGroup(Struct, frozen=True):
+    topic: str
+    group: str
+    if_exists: bool = False
+
+
+class ShowTopics(Struct, frozen=True):
+    pass
+
+
+class ShowGroups(Struct, frozen=True):
+    topic: str | None = None
+
+
+class DescribeTopic(Struct, frozen=True):
+    topic: str
+
+
+class Select(Struct, frozen=True):
+    """`text` with the schema of the named tables replaced by TABLES_SCHEMA; `params` are bound by who runs it."""
+
+    text: str
+    tables: tuple[str, ...]
+    params: tuple[Value, ...] = ()
+
+
+Statement = (
+    CreateTopic
+    | DropTopic
+    | ClearTopic
+    | AddSource
+    | DropSource
+    | SetRetention
+    | ClearRetention
+    | SetAlias
+    | Consume
+    | Ack
+    | ResetGroup
+    | DropGroup
+    | ShowTopics
+    | ShowGroups
+    | DescribeTopic
+    | Select
+)
+
+# Where the tables of a SELECT are while it runs: `system` is a name of the engine's own.
+TABLES_SCHEMA = "main"
