@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from topics.broker.committer import Commit
-from topics.engine.group import Group, Lag, Member, Position, lag
+from topics.engine.group import NO_LAG, Group, Lag, Member, Position, lag
 from topics.engine.partition import Partition, Tombstone
 from topics.engine.render import USUAL
 from topics.engine.topic import Topic
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "NO_LAG",
     "Fetched",
     "Group",
     "Lag",

@@ -23,8 +23,10 @@ from topics.server.metrics import get_metrics
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
 from topics.server.queues import ack_jobs, claim_jobs, extend_jobs, nack_jobs
 from topics.server.records import append_records, park_append
+from topics.server.routes import get_routes
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
+from topics.server.sql import run_sql
 from topics.server.stages import delete_stage, get_producer, post_commit, post_stage
 from topics.server.topics import delete_topic, get_topic, list_topics, put_topic
 from topics.server.watch import get_watch, post_watch
@@ -89,6 +91,8 @@ class TopicsApplication:
             add(f"{root}/topics/consume", scope=ANY_KEY, post=self._with_service(consume_messages))
             add(f"{root}/topics/ack", scope=ANY_KEY, post=self._with_service(ack_messages))
             add(f"{root}/topics/seek", scope=ANY_KEY, post=self._with_broker(_bare(seek_group)))
+            add(f"{root}/routes", scope=READ, get=self._with_broker(_bare(get_routes)))
+            add(f"{root}/sql", scope=ANY_KEY, post=self._with_service(run_sql))
             add(f"{root}/topics/leave", scope=ANY_KEY, post=self._with_broker(_bare(leave_group)))
         add("/v0/metrics", scope=READ, get=lambda request, name: get_metrics(self.service, request, name))
         add("/v0/watch", scope=READ, post=self._with_live(post_watch))

@@ -76,6 +76,7 @@ async def serve(
         return 0
     finally:
         await listener.stop(grace=0)
+        service.selects.close()
         runtime.stop()
         directory.close()
         if settings.port_file is not None:

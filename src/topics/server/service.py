@@ -9,6 +9,7 @@ from topics.server.authority import Authority
 from topics.server.live import Live
 from topics.server.settings import Settings
 from topics.server.slots import StreamSlots
+from topics.sql.select import SelectProcess
 
 
 class Service:
@@ -24,6 +25,9 @@ class Service:
         self.live = Live(self.settings.limits, self.settings.live, self.streams, self.throttle)
         sessions = self.live.sessions
         self.gauges["topics_watch_sessions"] = ("Watch sessions, with or without a stream.", lambda: len(sessions))
+        # Runs SELECTs, one after the other.
+        self.selects = SelectProcess()
+        self.selects_waiting = 0
         self.broker: Broker | None = None
         self.stopping = False
         self.recovery_progress = 0.0

@@ -16,7 +16,7 @@ __all__ = ["SqlglotError", "exp", "parse", "write"]
 
 class RouteSpark(Spark):
     class Tokenizer(Spark.Tokenizer):
-        QUOTES: ClassVar[list[str]] = ["'"]  # type: ignore[misc]
+        QUOTES: ClassVar[list[tuple[str, str] | str]] = ["'"]
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
 
 

@@ -1,0 +1,298 @@
+"""The system tables: what the server knows, as rows. Made when a query names them, and only those it names.
+
+Rows come from generators, so that a table of many topics is gathered a slice per turn of the loop. Everybody sees what
+they may touch. A table is what the broker holds at the time of each slice, not one moment of it.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from topics.broker.broker import Broker, Topic
+from topics.broker.groups import NO_LAG, group_lag
+from topics.model.errors import NotFound
+from topics.server.access import ADMIN, READ, Caller
+from topics.server.answers import encode
+from topics.server.options import OPTIONS
+from topics.server.service import Service
+from topics.sql.select import Column, Table
+from topics.sql.statements import Value
+
+Row = tuple[Value, ...]
+Rows = Callable[[Service, Broker, Caller], Iterator[Row]]
+# Topics whose rows are made in one turn of the loop: about a millisecond.
+ROWS_PER_TURN = 200
+ROWS_MOST = 1_000_000
+
+
+class SystemTable(msgspec.Struct, frozen=True):
+    columns: list[Column]
+    rows: Rows
+    scope: int = READ
+
+
+def gather(
+    service: Service,
+    broker: Broker,
+    caller: Caller,
+    names: tuple[str, ...],
+    done: Callable[[list[Table]], None],
+) -> None:
+    """The named tables, some rows per turn. Raises NotFound and Forbidden before anything is done."""
+    for name in names:
+        if name not in TABLES:
+            known = ", ".join([f"system.{each}" for each in TABLES])
+            raise NotFound(f"there is no table system.{name[:100]}", code="not_found", detail={"tables": known})
+        caller.check_scope(TABLES[name].scope)
+    gathered = [Table(name, TABLES[name].columns, []) for name in names]
+    sources = [TABLES[name].rows(service, broker, caller) for name in names]
+
+    def turn() -> None:
+        while sources:
+            some = list(islice(sources[0], ROWS_PER_TURN))
+            rows = gathered[len(gathered) - len(sources)].rows
+            rows += some
+            if len(some) < ROWS_PER_TURN or len(rows) >= ROWS_MOST:
+                sources.pop(0)
+            else:
+                broker.runtime.call_later(0, turn)
+                return
+        done(gathered)
+
+    turn()
+
+
+def _columns(**types: str) -> list[Column]:
+    return [Column(name, kind) for name, kind in types.items()]
+
+
+def _topics(broker: Broker, caller: Caller) -> Iterator[Topic]:
+    for name in list(broker.state.names):
+        topic = broker.state.topics.get(name)
+        if topic is not None and caller.may_touch(name):
+            yield topic
+
+
+def topic_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    for topic in _topics(broker, caller):
+        config = topic.config
+        yield (
+            topic.name,
+            topic.name,
+            topic.alias,
+            config.type,
+            len(topic.partitions),
+            config.ttl_ms / 1000 if config.ttl_ms % 1000 else config.ttl_ms // 1000 or None,
+            config.cap_bytes or None,
+            config.durability,
+            encode([route_fields(route) for route in topic.routes]).decode(),
+            len(topic.groups),
+            topic.count,
+            topic.bytes,
+            topic.created_ts,
+            topic.last_write_ts,
+        )
+
+
+def route_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    for topic in _topics(broker, caller):
+        for route in topic.routes:
+            fields = route_fields(route)
+            keys = ",".join(route.key_columns) or None
+            yield (topic.name, *[fields[name] for name in ROUTE_FIELDS], keys, len(topic.partitions), route.version)
+
+
+ROUTE_FIELDS = ("table_id", "op", "payload_mode", "filter_expr", "partition_key_expr")
+
+
+def route_fields(route: Any) -> dict[str, Any]:
+    return {
+        "table_id": route.table,
+        "op": route.op,
+        "payload_mode": route.payload_mode,
+        "filter_expr": route.filter_expr,
+        "partition_key_expr": route.partition_key_expr,
+        "key_columns": list(route.key_columns),
+        "version": route.version,
+    }
+
+
+def offset_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    for topic in _topics(broker, caller):
+        for group in list(topic.groups.values()):
+            for number, position in sorted(group.positions.items()):
+                partition = topic.partitions[number]
+                broker.evict(topic, partition)
+                lag = group_lag(broker, partition, position)
+                yield (
+                    topic.name,
+                    group.name,
+                    number,
+                    position.acked,
+                    position.next_offset,
+                    partition.head_seq,
+                    lag.records,
+                    lag.seconds,
+                    group.owners.get(number),
+                    position.ts,
+                )
+
+
+def group_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    for topic in _topics(broker, caller):
+        for group in list(topic.groups.values()):
+            if not group.positions:
+                continue
+            group.expire(broker.runtime.now_ms())
+            lags = [group_lag(broker, topic.partitions[number], each) for number, each in group.positions.items()]
+            yield (
+                topic.name,
+                group.name,
+                len(group.positions),
+                len(group.members),
+                sum([each.records for each in lags]),
+                max([each.seconds for each in lags], default=NO_LAG.seconds),
+                max([each.ts for each in group.positions.values()]),
+            )
+
+
+def router_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    routers: Any = getattr(broker.state, "routers", None)
+    if routers is None:
+        return
+    for router in list(routers.by_name.values()):
+        source, dest = broker.state.by_id.get(router.source_id), broker.state.by_id.get(router.dest_id)
+        if source is None or dest is None or not (caller.may_touch(source.name) and caller.may_touch(dest.name)):
+            continue
+        behind = sum(
+            [
+                max(0, partition.head_seq - cursor)
+                for partition, cursor in zip(source.partitions, router.cursors, strict=False)
+            ]
+        )
+        yield (
+            router.name,
+            source.name,
+            dest.name,
+            router.options.guarantee,
+            router.forwarded_total,
+            behind,
+            router.created_ts,
+        )
+
+
+def queue_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    queues: Any = getattr(broker, "queues", None)
+    for topic in _topics(broker, caller):
+        if topic.config.type == "queue" and queues is not None:
+            counters = queues.counters(topic)
+            config = topic.config
+            yield (
+                topic.name,
+                counters.ready,
+                counters.in_flight,
+                counters.dead_lettered,
+                config.lease_ms,
+                config.max_deliveries,
+                config.dead_letter,
+            )
+
+
+def setting_rows(service: Service, _broker: Broker, _caller: Caller) -> Iterator[Row]:
+    settings = service.settings
+    holders = {"server": settings, "limits": settings.limits, "storage": settings.storage}
+    for option in OPTIONS:
+        value = getattr(holders[option.group], option.field)
+        shown = None if value is None else "***" if option.secret else encode(value).decode().strip('"')
+        yield option.variable, f"{option.section}.{option.key}", shown
+
+
+TABLES: dict[str, SystemTable] = {
+    "topics": SystemTable(
+        _columns(
+            topic_id="VARCHAR",
+            name="VARCHAR",
+            alias="VARCHAR",
+            type="VARCHAR",
+            partitions="UINTEGER",
+            retention_seconds="DOUBLE",
+            retention_max_bytes="UBIGINT",
+            durability="VARCHAR",
+            routes="VARCHAR",
+            groups="UINTEGER",
+            count="UBIGINT",
+            bytes="UBIGINT",
+            created_at="BIGINT",
+            last_write_at="BIGINT",
+        ),
+        topic_rows,
+    ),
+    "topic_routes": SystemTable(
+        _columns(
+            topic_id="VARCHAR",
+            table_id="VARCHAR",
+            op="VARCHAR",
+            payload_mode="VARCHAR",
+            filter_expr="VARCHAR",
+            partition_key_expr="VARCHAR",
+            key_columns="VARCHAR",
+            partitions="UINTEGER",
+            version="UBIGINT",
+        ),
+        route_rows,
+    ),
+    "topic_offsets": SystemTable(
+        _columns(
+            topic_id="VARCHAR",
+            group_id="VARCHAR",
+            partition_id="UINTEGER",
+            last_acked_offset="UBIGINT",
+            next_offset="UBIGINT",
+            last_offset="UBIGINT",
+            lag_records="UBIGINT",
+            lag_seconds="DOUBLE",
+            consumer_id="VARCHAR",
+            updated_at="BIGINT",
+        ),
+        offset_rows,
+    ),
+    "consumer_groups": SystemTable(
+        _columns(
+            topic_id="VARCHAR",
+            group_id="VARCHAR",
+            partitions="UINTEGER",
+            members="UINTEGER",
+            lag_records="UBIGINT",
+            lag_seconds="DOUBLE",
+            updated_at="BIGINT",
+        ),
+        group_rows,
+    ),
+    "routers": SystemTable(
+        _columns(
+            router="VARCHAR",
+            source="VARCHAR",
+            dest="VARCHAR",
+            guarantee="VARCHAR",
+            forwarded_total="UBIGINT",
+            lag_records="UBIGINT",
+            created_at="BIGINT",
+        ),
+        router_rows,
+    ),
+    "queues": SystemTable(
+        _columns(
+            topic_id="VARCHAR",
+            ready="UBIGINT",
+            in_flight="UBIGINT",
+            dead_lettered="UBIGINT",
+            lease_ms="UBIGINT",
+            max_deliveries="UBIGINT",
+            dead_letter="VARCHAR",
+        ),
+        queue_rows,
+    ),
+    "settings": SystemTable(_columns(name="VARCHAR", place="VARCHAR", value="VARCHAR"), setting_rows, ADMIN),
+}
