@@ -54,6 +54,9 @@ def parse(text: str, params: Sequence[Value] = ()) -> Statement:
     """The one statement of the text. Raises InvalidRequest, mostly SqlError, for anything else."""
     if len(params) > PARAMS_MOST:
         raise InvalidRequest(f"a statement has at most {PARAMS_MOST} parameters")
+    for number, value in enumerate(params, start=1):
+        if isinstance(value, int) and not -(2**63) <= value <= U64_MAX:
+            raise InvalidRequest(f"parameter {number} is larger than 64 bits hold")
     return _Parser(text, tokenize(text), params).statement()
 
 
