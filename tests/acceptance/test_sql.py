@@ -296,7 +296,7 @@ def test_select_filters_orders_joins_and_aggregates(sql: Sql, topic: TopicApi, q
     assert sql.rows("SELECT count(*) n, sum(t.count) s FROM system.topics t WHERE t.name LIKE $1", like) == [
         {"n": 3, "s": 6}
     ]
-    sql(f'ACK "{topic.name}-2" GROUP \'g\' UPTO OFFSET 2')
+    sql(f"ACK \"{topic.name}-2\" GROUP 'g' UPTO OFFSET 2")
     joined = sql.rows(
         "SELECT t.name, o.lag_records FROM system.topics t JOIN system.topic_offsets o USING (topic_id) WHERE t.name LIKE ?",
         like,
@@ -361,9 +361,7 @@ def test_a_select_that_takes_too_long_is_stopped_and_the_server_goes_on(
         ("", 1, 1, "CREATE, DROP, CLEAR, ALTER, CONSUME, ACK, RESET, SHOW, DESCRIBE, SELECT or DESC"),
     ],
 )
-def test_an_error_says_where_and_what_was_expected(
-    sql: Sql, text: str, line: int, column: int, expected: str
-) -> None:
+def test_an_error_says_where_and_what_was_expected(sql: Sql, text: str, line: int, column: int, expected: str) -> None:
     answer = refused(sql.ask(text), 400, "invalid_request")
     assert answer.detail == {"line": line, "column": column, "expected": expected}
     assert f"line {line}, column {column}" in answer.json["error"]["message"]
@@ -387,7 +385,15 @@ def test_a_statement_of_a_megabyte_is_400(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", b'{"sql":5}', b'{"sql":null}', b'{"sql":"SHOW TOPICS","params":5}', b'{"sql":"SHOW TOPICS","params":[[]]}', b"[]"]
+    "body",
+    [
+        b"{}",
+        b'{"sql":5}',
+        b'{"sql":null}',
+        b'{"sql":"SHOW TOPICS","params":5}',
+        b'{"sql":"SHOW TOPICS","params":[[]]}',
+        b"[]",
+    ],
 )
 def test_a_bad_body_is_400(api: Api, body: bytes) -> None:
     refused(api.post("/api/sql", body), 400, "invalid_request")
@@ -395,7 +401,7 @@ def test_a_bad_body_is_400(api: Api, body: bytes) -> None:
 
 def test_parameters_are_bound_and_counted(sql: Sql, topic: TopicApi, quoted: str) -> None:
     topic.append(1, 2)
-    odd = "it's; DROP TOPIC \"x\" --"
+    odd = 'it\'s; DROP TOPIC "x" --'
     sql(f"ACK {quoted} GROUP ? UPTO OFFSET $2", odd, 1)
     assert sql.rows("SELECT group_id FROM system.topic_offsets WHERE group_id = ?", odd) == [{"group_id": odd}]
     refused(sql.ask(f"ACK {quoted} GROUP ? UPTO OFFSET ?", "g"), 400, "invalid_request")
@@ -426,3 +432,11 @@ def test_a_partition_that_does_not_exist_is_400(sql: Sql, topic: TopicApi, quote
 
 def test_the_other_root_answers_too(sql: Sql) -> None:
     assert sql.ask("SHOW TOPICS", root="/v1/api").status == 200
+
+
+def test_queues_are_shown_with_their_jobs(sql: Sql, api: Api, topic: TopicApi) -> None:
+    topic.configure(type="queue")
+    topic.append(1, 2, 3)
+    succeeded(api.post(f"{topic.path}/claim", {"node": "n", "max": 1}))
+    rows = sql.rows("SELECT ready, in_flight, dead_lettered FROM system.queues WHERE topic_id = ?", topic.name)
+    assert rows == [{"ready": 2, "in_flight": 1, "dead_lettered": 0}]

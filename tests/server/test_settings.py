@@ -138,11 +138,17 @@ def test_keys_from_the_file_count_like_those_from_the_variable(tmp_path: Path) -
     assert "auth.api_keys must be a list" in problems_of(TOPICS_CONFIG=wrong)[0]
 
 
+# The hash of "x", made cheaply.
+HASH = "$argon2id$v=19$m=8,t=1,p=1$9A0Ky6wp3PLIO/3ACosDyw$veQoMYlZiFAf+b7dJSMole49JGoz8mlJwmtOog9dt08"
+
+
 def test_users_are_read_and_checked(tmp_path: Path) -> None:
-    good = '[[users]]\nname = "ada"\npassword = "pw"\nrole = "dba"\n[[users]]\nname = "bo"\npassword_hash = "h"\n'
+    good = (
+        '[[users]]\nname = "ada"\npassword = "pw"\nrole = "dba"\n[[users]]\nname = "bo"\npassword_hash = "%s"\n' % HASH
+    )
     ada, bo = load_settings({"TOPICS_CONFIG": file_with(tmp_path, good)}).users
     assert (ada.name, ada.role, ada.password) == ("ada", "dba", "pw")
-    assert (bo.name, bo.role, bo.password_hash) == ("bo", "user", "h")
+    assert (bo.name, bo.role, bo.password_hash) == ("bo", "user", HASH)
     assert "pw" not in repr(ada)
     bad = good + f'[[users]]\nname = "ada"\nrole = "king"\npassword = "{SECRET}"\n[[users]]\nname = "bo"\ncolour = 1\n'
     problems = problems_of(TOPICS_CONFIG=file_with(tmp_path, bad))

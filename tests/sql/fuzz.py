@@ -20,7 +20,7 @@ SEEDS = [
     "CONSUME FROM app.t FROM LATEST;",
     "ACK t GROUP 'g' PARTITION 0 UPTO OFFSET 2",
     "RESET CONSUMER GROUP 'g' ON t PARTITION 0 TO TIMESTAMP '2026-01-01T00:00:00Z' DRY RUN",
-    "RESET CONSUMER GROUP \"g\" ON t TO EARLIEST",
+    'RESET CONSUMER GROUP "g" ON t TO EARLIEST',
     "DROP CONSUMER GROUP IF EXISTS 'g' ON t",
     "SHOW TOPICS",
     "SHOW CONSUMER GROUPS ON t",
@@ -37,7 +37,21 @@ PIECES = [
     "PARTITION", "PARTITIONS", "GROUP", "OFFSET", "LIMIT", "TO", "ON", "SOURCE", "ALIAS", "'" + "x" * 300 + "'", "NOT " * 60,
     "(" * 120, "a." * 40, "t", "g", "app.t", "CAST(a AS ARRAY<INT>)", "X'1F'", "r'x'", "1L", "DATE '2020-01-01'", "LIKE ANY ('a')",
 ]  # fmt: skip
-VALUES: list[str | int | float | bool | None] = ["", "x", "it's", 0, 1, -1, 2**63, 2**64, 1.5, True, None, "\0", "ü" * 300]
+VALUES: list[str | int | float | bool | None] = [
+    "",
+    "x",
+    "it's",
+    0,
+    1,
+    -1,
+    2**63,
+    2**64,
+    1.5,
+    True,
+    None,
+    "\0",
+    "ü" * 300,
+]
 
 
 def statements(seed: int, count: int) -> Iterator[tuple[str, list[str | int | float | bool | None]]]:

@@ -14,6 +14,7 @@ from topics import __version__
 COMMANDS = {
     "serve": ("topics.cli.serve", "start the server"),
     "config": ("topics.cli.config", "print the effective settings"),
+    "user": ("topics.cli.user", "add a user with a password and a role"),
     "check": ("topics.cli.check", "verify a data directory and say what was found"),
 }
 

@@ -9,10 +9,11 @@ import logging
 from collections.abc import Callable
 
 from topics.broker.broker import Broker
-from topics.model.errors import TopicsError
-from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, READ, WRITE
+from topics.model.errors import TopicsError, Unauthorized
+from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, PUBLIC, READ, WRITE
 from topics.server.admission import Admission, Gate
 from topics.server.answers import encode, render_error, send_error
+from topics.server.authority import Undecided
 from topics.server.deletion import delete_records
 from topics.server.diff import diff_records
 from topics.server.groups import ack_messages, consume_messages, leave_group, seek_group
@@ -57,6 +58,25 @@ class TopicsApplication:
             admission.handler(request, admission.name)
         except TopicsError as error:
             send_error(request, error)
+        except Undecided as undecided:
+            self._handle_later(request, undecided)
+
+    def _handle_later(self, request: Request, undecided: Undecided) -> None:
+        """Put the request aside until it is known who asks. Being undecided twice is being unknown."""
+
+        def again() -> None:
+            try:
+                admission = self._gate.admit(request.head)
+                admission.handler(request, admission.name)
+            except TopicsError as error:
+                send_error(request, error)
+            except Undecided:
+                send_error(request, Unauthorized("the credentials could not be checked"))
+
+        try:
+            undecided.start(again)
+        except TopicsError as error:
+            send_error(request, error)
 
     def admit(self, head: RequestHead) -> Refusal | None:
         """Before a large body is read: what would be refused anyway need not be sent."""
@@ -65,6 +85,8 @@ class TopicsApplication:
         except TopicsError as error:
             status, body, headers = render_error(error)
             return Refusal(status, body, headers)
+        except Undecided:
+            return None
         return None
 
     def error_body(self, request: Request, error: Exception) -> bytes:
@@ -94,6 +116,7 @@ class TopicsApplication:
             add(f"{root}/routes", scope=READ, get=self._with_broker(_bare(get_routes)))
             add(f"{root}/sql", scope=ANY_KEY, post=self._with_service(run_sql))
             add(f"{root}/topics/leave", scope=ANY_KEY, post=self._with_broker(_bare(leave_group)))
+            add(f"{root}/auth/login", "login", scope=PUBLIC, post=self._log_in)
         add("/v0/metrics", scope=READ, get=lambda request, name: get_metrics(self.service, request, name))
         add("/v0/watch", scope=READ, post=self._with_live(post_watch))
         add(
@@ -115,6 +138,12 @@ class TopicsApplication:
             add(path, scope=PROBE, get=lambda request, name: get_health(self.service, request, name))
         for path in ("/v0/ready", "/readyz"):
             add(path, scope=PROBE, get=lambda request, name: get_ready(self.service, request, name))
+
+    def _log_in(self, request: Request, _name: str) -> None:
+        users = self.service.users
+        if users is None:
+            raise Unauthorized("this server has no users")
+        users.log_in(request)
 
     def _with_service(self, handler: Callable[[Service, Broker, Request], None]) -> Handler:
         return self._with_broker(lambda broker, request, _name: handler(self.service, broker, request))

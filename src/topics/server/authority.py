@@ -15,6 +15,14 @@ from topics.server.keys import Keyring
 Way = Callable[[bytes], Caller | None]
 
 
+class Undecided(Exception):
+    """Who is asking has to be found out first. `start` begins that, and calls back when the question can be put again."""
+
+    def __init__(self, start: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__("not known yet")
+        self.start = start
+
+
 class Authority:
     """Decides who a request comes from."""
 
@@ -37,7 +45,7 @@ class Authority:
         self._ways.setdefault(scheme.lower(), []).append(find)
 
     def identify(self, head: RequestHead, *, query_token: bool = False) -> Caller:
-        """The caller behind the request. Raises Unauthorized."""
+        """The caller behind the request. Raises Unauthorized, or Undecided when a way of its scheme needs time."""
         if not self._ways:
             return EVERYONE
         header = head.headers.get(b"authorization")

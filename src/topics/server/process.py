@@ -21,8 +21,9 @@ from topics.server import logs
 from topics.server.application import TopicsApplication
 from topics.server.authority import Authority
 from topics.server.http import HttpLimits, Listener
+from topics.server.login import Users, tell_about_users
 from topics.server.service import Service
-from topics.server.settings import Settings, is_loopback
+from topics.server.settings import BadSettings, Settings, is_loopback
 
 log = logging.getLogger("topics.server")
 
@@ -45,6 +46,15 @@ async def serve(
         log.error("cannot use the data directory %s: %s", settings.data_dir, error)
         return 1
     service = Service(settings, Authority(settings.keys))
+    runtime = LoopRuntime(loop)
+    if settings.users or settings.jwt_secret is not None or settings.jwt_public_key is not None:
+        try:
+            service.users = Users(settings, runtime)
+        except BadSettings as error:
+            log.error("%s", error)
+            directory.close()
+            return 2
+        service.users.join(service.authority)
     _tell_who_may_call(settings)
     limits = HttpLimits(max_body_bytes=settings.limits.max_body_bytes, max_connections=settings.max_connections)
     listener = Listener(TopicsApplication(service), limits)
@@ -54,7 +64,6 @@ async def serve(
         log.error("cannot listen on %s:%s: %s", settings.host, settings.port, error)
         directory.close()
         return 1
-    runtime = LoopRuntime(loop)
     try:
         _tell_port(settings.port_file, host, port)
         log.info("listening on http://%s:%s, data in %s", host, port, settings.data_dir)
@@ -126,6 +135,7 @@ async def _recover(
 def _tell_who_may_call(settings: Settings) -> None:
     for name in settings.unknown_variables:
         log.warning("%s is not a setting of this server and is ignored", name)
+    tell_about_users(settings)
     if settings.asks_for_credentials:
         log.info("%s api keys and %s users may call", len(settings.keys), len(settings.users))
     elif is_loopback(settings.host):

@@ -7,6 +7,7 @@ from topics.broker.broker import Broker
 from topics.broker.throttle import Throttle
 from topics.server.authority import Authority
 from topics.server.live import Live
+from topics.server.login import Users
 from topics.server.settings import Settings
 from topics.server.slots import StreamSlots
 from topics.sql.select import SelectProcess
@@ -25,6 +26,8 @@ class Service:
         self.live = Live(self.settings.limits, self.settings.live, self.streams, self.throttle)
         sessions = self.live.sessions
         self.gauges["topics_watch_sessions"] = ("Watch sessions, with or without a stream.", lambda: len(sessions))
+        # Those with passwords and tokens, if there are any.
+        self.users: Users | None = None
         # Runs SELECTs, one after the other.
         self.selects = SelectProcess()
         self.selects_waiting = 0

@@ -86,7 +86,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def asks_for_credentials(self) -> bool:
-        return bool(len(self.keys) or self.users)
+        return bool(len(self.keys) or self.users or self.jwt_secret or self.jwt_public_key)
 
 
 class BadSettings(Exception):
@@ -162,6 +162,19 @@ def _toml(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def is_argon2id(text: str) -> bool:
+    if not text.startswith("$argon2id$"):
+        return False
+    from argon2 import extract_parameters
+    from argon2.exceptions import InvalidHashError
+
+    try:
+        extract_parameters(text)
+    except InvalidHashError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address. Names other than localhost count as reachable."""
     if host.lower() == "localhost":
@@ -227,6 +240,8 @@ class _Reader:
                 self.problems.append(f"{where} needs a name without a colon")
             if (user.password is None) == (user.password_hash is None):
                 self.problems.append(f"{where} needs either password or password_hash")
+            if user.password_hash is not None and not is_argon2id(user.password_hash):
+                self.problems.append(f"{where}: password_hash is not an argon2id hash; `topics user add` makes one")
             if users.setdefault(user.name, user) is not user:
                 self.problems.append(f"{where} has the name of another user")
         return tuple(users.values())

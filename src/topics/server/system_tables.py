@@ -184,10 +184,9 @@ def router_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[R
 
 
 def queue_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
-    queues: Any = getattr(broker, "queues", None)
     for topic in _topics(broker, caller):
-        if topic.config.type == "queue" and queues is not None:
-            counters = queues.counters(topic)
+        if topic.config.type == "queue":
+            counters = broker.queues.counters(topic)
             config = topic.config
             yield (
                 topic.name,
@@ -202,9 +201,9 @@ def queue_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Ro
 
 def setting_rows(service: Service, _broker: Broker, _caller: Caller) -> Iterator[Row]:
     settings = service.settings
-    holders = {"server": settings, "limits": settings.limits, "storage": settings.storage}
     for option in OPTIONS:
-        value = getattr(holders[option.group], option.field)
+        holder = settings if option.group == "server" else getattr(settings, option.group)
+        value = getattr(holder, option.field)
         shown = None if value is None else "***" if option.secret else encode(value).decode().strip('"')
         yield option.variable, f"{option.section}.{option.key}", shown
 

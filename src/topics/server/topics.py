@@ -56,8 +56,11 @@ def list_topics(broker: Broker, request: Request, _name: str) -> None:
     touch = query.flag("touch", False)
     page: list[dict[str, Any]] = []
     more = False
-    prefixes = caller_of(request).prefixes_within(query.text("prefix"))
+    caller = caller_of(request)
+    prefixes = caller.prefixes_within(query.text("prefix"))
     for name in chain.from_iterable([broker.names(prefix, after) for prefix in prefixes]):
+        if not caller.may_touch(name):
+            continue
         if len(page) == page_size:
             more = True
             break
