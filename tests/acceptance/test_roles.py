@@ -40,6 +40,7 @@ def guarded_url(tmp_path_factory: pytest.TempPathFactory, key_pair: rsa.RSAPriva
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     (root / "key.pem").write_bytes(public)
+    cheap = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
     users = "".join(
         [f'[[users]]\nname = "{role}"\npassword_hash = "{cheap.hash(PASSWORD)}"\nrole = "{role}"\n' for role in ROLES]
     )
