@@ -14,8 +14,10 @@ from topics.broker.committer import Committer, Consequences, Lane
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
 from topics.broker.counts import Counts
 from topics.broker.delete import DeleteRecords, RecordsGone
+from topics.broker.forward import Forwarder
 from topics.broker.queue import Queues
 from topics.broker.recovery import Recovered
+from topics.broker.routers import RouterControl
 from topics.broker.routes import ChangeRoutes, new_routes_version
 from topics.broker.runtime import Runtime
 from topics.engine.cache import Cache
@@ -24,7 +26,12 @@ from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, merged
 from topics.model.errors import Conflict, InvalidRequest, Throttled, TopicsError, topic_not_found
-from topics.model.facts import AliasSet, Fact, RoutesSet, TopicCreated
+from topics.model.facts import (
+    AliasSet,
+    Fact,
+    RoutesSet,
+    TopicCreated,
+)
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.names import check_topic_name
@@ -82,6 +89,8 @@ class Broker:
         # What live readers at the same place are all told, made once for all of them.
         self.frames = Cache(FRAMES_BYTES)
         self._fs = fs
+        self.forwarder = Forwarder(self)
+        self.routers = RouterControl(self)
 
     def start(self) -> None:
         """Go on from where recovery left off. What follows from a power cut is in the log before anything new is."""
@@ -106,6 +115,7 @@ class Broker:
         # Counted from here: what recovery did is not what this process did.
         totals = self.state.totals
         totals.appended = totals.evicted = totals.deleted = 0
+        self.forwarder.start()
 
     # Topics
 
@@ -363,6 +373,7 @@ class Broker:
 
     def stop(self, done: Callable[[bool], None]) -> None:
         """Commit what is queued, take a last snapshot, close the files; `done` says whether all of that worked."""
+        self.forwarder.stop()
         self.committer.flush()
 
         def closed(worked: bool) -> None:
@@ -418,6 +429,9 @@ class Broker:
     def keep_busy(self, name: str) -> None:
         """Requests for this topic wait until `release`."""
         self._busy.setdefault(name, [])
+
+    def is_busy(self, name: str) -> bool:
+        return name in self._busy
 
     def _parked(self, name: str, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> bool:
         waiting = self._busy.get(name)

@@ -103,6 +103,9 @@ class Keeper:
         self.seals_total = 0
         self.failures_total = 0
         self.last_error: str | None = None
+        # Stops routers before a cut; then lets those go on that were there before it, at last all of them.
+        self.hold_copies: Callable[[], None] = _nothing
+        self.release_copies: Callable[[bool], None] = _no_matter
         self._fs = fs
         self._runtime = runtime
         self._state = state
@@ -122,6 +125,8 @@ class Keeper:
         self._lsns: dict[int, int] = {}
         self._awaited: list[tuple[Lane, int]] | None = None
         self._ids: list[int] = []
+        # How many topics are left when all that routers connect are taken.
+        self._connected_until: int | None = None
         self._images: list[TopicImage | SectionImage] = []
         self._preparing: set[int] = set()
         # Shards of an earlier shard count: read at recovery, written no more. Number behind the last file, last lsn.
@@ -310,6 +315,8 @@ class Keeper:
             self._runtime.run_aside("storage", lambda: self._remove(bases), self._removed)
 
     def _rotate(self) -> None:
+        # Before the flush, so that every copy on its way stands in the old files and is awaited with them.
+        self.hold_copies()
         self._committer.flush()
         try:
             for lane in self._committer.lanes:
@@ -328,7 +335,10 @@ class Keeper:
 
     def _take_images(self) -> None:
         self._images = list(section_images(self._state))
-        self._ids = list(self._state.by_id)
+        connected = self._state.routers.topic_ids()
+        others = [topic_id for topic_id in self._state.by_id if topic_id not in connected]
+        self._ids = [*connected, *others]
+        self._connected_until = len(others)
         self._runtime.call_soon(self._take_some)
 
     def _take_some(self) -> None:
@@ -338,9 +348,13 @@ class Keeper:
             if topic is not None:
                 self._images.append(topic_image(topic, now_ms))
         del self._ids[:IMAGES_PER_TURN]
+        if self._connected_until is not None and len(self._ids) <= self._connected_until:
+            self._connected_until = None
+            self.release_copies(False)
         if self._ids:
             self._runtime.call_later(0, self._take_some)
         else:
+            self.release_copies(True)
             self._write_snapshot()
 
     def _write_snapshot(self) -> None:
@@ -390,6 +404,7 @@ class Keeper:
             remove_files_below(self._fs, shard, below)
 
     def _finish(self, worked: bool) -> None:
+        self.release_copies(True)
         self._checkpointing = False
         if self._checkpoint_again:
             self._checkpoint_again = False
@@ -425,5 +440,21 @@ class Keeper:
         self.failures_total += 1
         self.last_error = f"{what}: {error}"
 
+    def is_behind(self) -> bool:
+        """Far more is hot than should be: whoever can wait should let the sealing catch up."""
+        if self._hot_bytes <= 4 * self.settings.hot_bytes:
+            return False
+        if not self._sealing:
+            self._seal_largest()
+        return self._hot_bytes > 4 * self.settings.hot_bytes
+
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self._state.by_id.values() for partition in topic.partitions]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _no_matter(_: bool) -> None:
+    pass

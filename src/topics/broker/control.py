@@ -141,14 +141,17 @@ class DeleteTopic(Commit):
 
     def apply(self) -> None:
         broker, topic = self._broker, self._topic
+        routers = broker.state.routers.touching(topic.id)
         for fact in self.facts:
             broker.state.apply(fact)
+        for router in routers:
+            broker.forwarder.removed(router)
         for partition in topic.partitions:
             broker.keeper.collect_dropped(topic.id, partition, self.lsn)
         if topic.routes:
             broker.routes_changed()
         broker.wake(topic)
-        self._reply(TopicGone(topic.name, True, []))
+        self._reply(TopicGone(topic.name, True, [router.name for router in routers]))
         broker.release(topic.name)
 
     def fail(self, error: TopicsError) -> None:

@@ -76,8 +76,14 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
     state, header, number = _load_snapshot(fs, settings, bad)
     logs = [ShardLog(fs, shard) for shard in shard_numbers(fs)]
     state.replaying = True
+    for source_id in state.routers.by_source:
+        source = state.by_id.get(source_id)
+        if source is not None:
+            state.origins.keep(source)
     frames = _replay(state, logs, header, progress)
     state.replaying = False
+    state.origins.clear()
+    state.routers.settle()
     for log in logs:
         log.repair()
         log.make_safe()
@@ -190,7 +196,8 @@ def _consequences(state: State, margin: int) -> list[Lost | HeadMoved]:
             if durability == "ephemeral" and partition.evict_floor <= head:
                 partition.apply_head(head)
                 facts.append(HeadMoved(topic.id, partition.number, head))
-            if margin and durability != "fsync" and head:
+            if margin and durability != "fsync":
+                # Also for a log that looks empty: its first records may be among those that are gone.
                 facts.append(Lost(topic.id, partition.number, head + 1, head + margin, RESTART))
     return facts
 

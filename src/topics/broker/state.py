@@ -8,18 +8,23 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from topics.broker.origins import Origins
 from topics.broker.sealed import SealedSegment, Shelf
 from topics.broker.stages import StageBook, apply_stage
 from topics.engine.cache import Cache
+from topics.engine.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
 from topics.engine.dedupe import KeptWrite
 from topics.engine.group import Group, Position
 from topics.engine.lease import GrantImage, Leases, seqs_of
 from topics.engine.partition import Partition, Totals
+from topics.engine.router import Router, Routers
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.facts import (
+    RESTART,
     AliasSet,
     Appended,
+    Copy,
     DeadLettered,
     Delayed,
     Deleted,
@@ -27,12 +32,16 @@ from topics.model.facts import (
     Evicted,
     Fact,
     Fenced,
+    Forwarded,
     GroupDropped,
     GroupMoved,
     HeadMoved,
     Leased,
     Lost,
     Returned,
+    RouterConfigured,
+    RouterCreated,
+    RouterDeleted,
     RoutesSet,
     Sealed,
     StageApplied,
@@ -73,8 +82,10 @@ class State:
         self.shelf = shelf
         self.texts = texts
         self.stages = StageBook()
+        self.routers = Routers()
+        self.origins = Origins()
         # Kept in snapshots beside the topics, by kind.
-        self.sections: dict[str, Section] = {"stages": self.stages}
+        self.sections: dict[str, Section] = {"stages": self.stages, "routers": self.routers}
         # During replay an ephemeral topic has seqs but no records.
         self.replaying = False
         self._apply: dict[type, Callable[[Any], object]] = {
@@ -100,6 +111,10 @@ class State:
             StagesDropped: self._stages_dropped,
             StageApplied: lambda fact: apply_stage(self, fact),
             Fenced: self.stages.fence,
+            RouterCreated: self._router_created,
+            RouterConfigured: self._router_configured,
+            RouterDeleted: lambda fact: self.routers.remove(fact.router_id),
+            Forwarded: self._forwarded,
         }
 
     def apply(self, fact: Fact) -> Any:
@@ -109,6 +124,8 @@ class State:
     def append(self, topic: Topic, partition: Partition, page: Page, key: str | None) -> None:
         """What `apply` does for an Appended, without making one: the hot path."""
         partition.apply_append(page)
+        if self.replaying:
+            self.origins.add(partition, page)
         topic.last_write_ts = partition.last_ts
         if key is not None:
             topic.dedupe.keep(key, KeptWrite(partition.number, page.first_seq, page.count, page.last_ts))
@@ -144,6 +161,7 @@ class State:
         topic = self.by_id.get(fact.topic_id)
         if topic is None:
             return
+        was_ephemeral = topic.config.durability == "ephemeral"
         forget_leases = self.replaying and topic.config.leases_durable and not fact.config.leases_durable
         topic.config = fact.config
         if forget_leases:
@@ -151,8 +169,14 @@ class State:
             for partition in topic.partitions:
                 if partition.leases is not None:
                     partition.leases.clear(keep_delays=True)
+        if was_ephemeral and fact.config.durability != "ephemeral":
+            for partition in topic.partitions:
+                partition.unlogged_below = partition.next_seq
 
     def _topic_deleted(self, fact: TopicDeleted) -> None:
+        # Routers go with either of their topics, by this same fact.
+        for router in self.routers.touching(fact.topic_id):
+            self.routers.remove(router.id)
         topic = self.by_id.pop(fact.topic_id, None)
         self.next_topic_id = max(self.next_topic_id, fact.topic_id + 1)
         if topic is None:
@@ -269,3 +293,68 @@ class State:
         leases = self._leases(fact)
         if leases is not None:
             leases.dead_lettered = max(leases.dead_lettered, fact.total)
+
+    # Routers
+
+    def _router_created(self, fact: RouterCreated) -> Router | None:
+        """None when one of its topics is gone, or it is there already."""
+        source = self.by_id.get(fact.source_id)
+        self.routers.next_id = max(self.routers.next_id, fact.router_id + 1)
+        if source is None or fact.dest_id not in self.by_id or fact.router_id in self.routers.by_id:
+            return None
+        router = Router(fact)
+        self.routers.add(router)
+        if self.replaying:
+            self.origins.keep(source)
+        return router
+
+    def _router_configured(self, fact: RouterConfigured) -> None:
+        router = self.routers.by_id.get(fact.router_id)
+        if router is not None:
+            router.options = fact.options
+
+    def _forwarded(self, fact: Forwarded) -> None:
+        """Replay: make the copies again. Live, the router has them in hand when the fact becomes true."""
+        for copy in fact.copies:
+            topic = self.by_id.get(copy.topic_id)
+            if topic is not None and copy.count:
+                self._copied(fact, copy, topic)
+            router = self.routers.by_id.get(copy.router_id)
+            if router is not None:
+                router.advance(fact.partition, fact.last, copy.count)
+                if copy.hops:
+                    self.routers.copied(copy.topic_id, copy.partition, copy.first_seq, copy.count, copy.hops)
+
+    def _copied(self, fact: Forwarded, copy: Copy, topic: Topic) -> None:
+        partition = topic.partitions[copy.partition]
+        last_seq = copy.first_seq + copy.count - 1
+        if topic.config.durability == "ephemeral":
+            partition.apply_head(last_seq)
+            return
+        if last_seq <= partition.head_seq:
+            return
+        if copy.pages is not None:
+            for page in copy.pages:
+                self.append(topic, partition, page, None)
+            return
+        seqs = chosen_seqs(fact.first, fact.last, copy.chosen)
+        source = self.partition(fact.topic_id, fact.partition)
+        known: list[Columns | int] = [copy.count]
+        if source is not None:
+            known = gather(lambda seq: self.origins.find(source, seq), seqs)
+        seq, at = copy.first_seq, 0
+        for columns in known:
+            if isinstance(columns, int):
+                # A power cut took the source's records from another shard: they were not safe, and neither were these.
+                partition.apply_lost(Lost(topic.id, partition.number, seq, seq + columns - 1, RESTART))
+                seq, at = seq + columns, at + columns
+                continue
+            router = self.routers.by_id.get(copy.router_id)
+            columns = shaped(columns, copy.how)
+            if copy.how & STAMP and router is not None:
+                origin = self.by_id[fact.topic_id]
+                run = seqs[at : at + columns.count]
+                columns = stamped(columns, run, router.name, origin.name, origin.epoch, fact.partition)
+            page = columns.page(seq, fact.ts + copy.late_ms)
+            self.append(topic, partition, page, None)
+            seq, at = seq + columns.count, at + columns.count

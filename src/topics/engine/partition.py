@@ -110,6 +110,8 @@ class Partition:
         self.waiting_sync = 0
         # Written to the log but not synced: no read sees these pages, only those who asked for what may yet be lost.
         self.unsynced: list[Page] = []
+        # Records below never reached the log: the topic was ephemeral when they came.
+        self.unlogged_below = 0
         # Segments nobody can read any more, for the broker to remove.
         self.dropped: list[Segment] = []
         # Who has which job, when this is a queue.
@@ -185,6 +187,9 @@ class Partition:
         if fact.last <= self.head_seq:
             return
         first = max(fact.first, self.head_seq + 1)
+        last_hole = self.holes[-1] if self.holes else None
+        if last_hole is not None and last_hole.last + 1 == first and last_hole.reasons == fact.reasons:
+            first = self.holes.pop().first
         self.holes.append(Lost(fact.topic_id, fact.partition, first, fact.last, fact.reasons))
         self._skip_to(fact.last)
 
@@ -441,6 +446,10 @@ class Partition:
     def is_live(self, seq: int) -> bool:
         index = bisect_right(self._starts, seq) - 1
         return index >= 0 and self.segments[index].is_live(seq)
+
+    def segment_at(self, seq: int) -> Segment:
+        """The segment of a live record."""
+        return self.segments[bisect_right(self._starts, seq) - 1]
 
     def next_live(self, seq: int) -> int | None:
         """The first live seq at or after `seq`."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 from topics.model.config import TopicConfig
 from topics.model.page import Page
 from topics.model.route import Route
+from topics.model.router import RouterOptions
 
 # Why records below a floor are gone; bits, because both can be true.
 CAP = 1
@@ -242,6 +243,63 @@ class Fenced(Struct, array_like=True, tag=53):
     ts: int
 
 
+class RouterCreated(Struct, array_like=True, tag=30):
+    """A router forwards what stands behind `cursors` (one per partition of the source) from here on.
+
+    Up to `known_to` its dest may hold copies from an earlier life of the router.
+    """
+
+    router_id: int
+    name: str
+    source_id: int
+    dest_id: int
+    options: RouterOptions
+    cursors: list[int]
+    known_to: list[int]
+    ts: int
+
+
+class RouterConfigured(Struct, array_like=True, tag=31):
+    router_id: int
+    options: RouterOptions
+
+
+class RouterDeleted(Struct, array_like=True, tag=32):
+    router_id: int
+
+
+class Copy(Struct, array_like=True, gc=False):
+    """What one router made of a run of its source: `count` records from `first_seq` on in its dest.
+
+    Their texts are those of the source's records; `chosen` tells which (a bit for each seq of the run, None for all) and
+    `how` what was changed. Where the source's records are not in the log, `pages` holds the copies themselves.
+    """
+
+    router_id: int
+    topic_id: int
+    partition: int
+    first_seq: int
+    count: int
+    how: int
+    # How much later than the fact's `ts` the copies' is, so that times never fall in the dest.
+    late_ms: int = 0
+    chosen: bytes | None = None
+    # How often the records have been forwarded around a cycle: all the same, or a byte for each. 0 outside cycles.
+    hops: int | bytes = 0
+    pages: list[Page] | None = None
+
+
+class Forwarded(Struct, array_like=True, tag=33):
+    """Routers have looked at first..last of a partition of their source, and these are the copies they made."""
+
+    topic_id: int
+    partition: int
+    first: int
+    last: int
+    ts: int
+    copies: list[Copy]
+
+
 Fact = (
     TopicCreated
     | TopicConfigured
@@ -265,4 +323,8 @@ Fact = (
     | StagesDropped
     | StageApplied
     | Fenced
+    | RouterCreated
+    | RouterConfigured
+    | RouterDeleted
+    | Forwarded
 )

@@ -24,6 +24,7 @@ from topics.server.metrics import get_metrics
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
 from topics.server.queues import ack_jobs, claim_jobs, extend_jobs, nack_jobs
 from topics.server.records import append_records, park_append
+from topics.server.routers import delete_router, get_router, list_routers, put_router
 from topics.server.routes import get_routes
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
@@ -134,6 +135,10 @@ class TopicsApplication:
             query_token=True,
             get=self._with_live(stream_work),
         )
+        add("/v0/routers", scope=READ, get=self._with_broker(list_routers))
+        add("/v0/routers/*", "router", scope=READ, get=self._with_broker(get_router))
+        add("/v0/routers/*", "router", scope=ADMIN, put=self._with_broker(put_router))
+        add("/v0/routers/*", "router", scope=DELETE, delete=self._with_broker(delete_router))
         for path in ("/v0/health", "/healthz"):
             add(path, scope=PROBE, get=lambda request, name: get_health(self.service, request, name))
         for path in ("/v0/ready", "/readyz"):

@@ -1,0 +1,30 @@
+"""What a router is told to do with the records it forwards."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from topics.model.match import TagMatch
+
+Guarantee = Literal["at_least_once", "exactly_once"]
+
+
+class RouterOptions(Struct, array_like=True, frozen=True):
+    """All but source and dest, which a router keeps for life."""
+
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    filter: TagMatch | None = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = "at_least_once"
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.guarantee == "exactly_once"
+
+
+def filter_tuple(match: TagMatch | None) -> list[str] | None:
+    """A filter as the API shows it."""
+    if match is None:
+        return None
+    return ["tag", "Glob", match.text + "*"] if match.prefix else ["tag", "Eq", match.text]
