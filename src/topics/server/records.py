@@ -39,7 +39,7 @@ def append_records(broker: Broker, request: Request, name: str, waited_ms: float
             require_json(request)
         options = admission.note = read_options(request, limits.max_key_chars)
     if options.arrow:
-        append_arrow(broker, request, name, options)
+        append_arrow(broker, request, name, options, waited_ms)
         return
     batch = decode_batch(request.body, limits)
     if batch.config is not None and isinstance(batch.config.dead_letter, str):
@@ -52,7 +52,7 @@ def append_records(broker: Broker, request: Request, name: str, waited_ms: float
         if isinstance(outcome, Append):
             body = render_append(outcome, return_seqs, request.received_at)
             if waited_ms:
-                body = body.removesuffix(NO_WAIT) + b"%.3f}}" % waited_ms
+                body = with_wait(body, waited_ms)
             request.respond(201 if outcome.created else 200, body)
         else:
             send_error(request, outcome)
@@ -89,13 +89,13 @@ def park_append(throttle: Throttle, broker: Broker, request: Request, name: str)
     return throttle.park(priority, len(request.body), enter, refuse, must_go_in)
 
 
-def append_arrow(broker: Broker, request: Request, name: str, options: Options) -> None:
+def append_arrow(broker: Broker, request: Request, name: str, options: Options, waited_ms: float = 0.0) -> None:
     """The same append with its records as rows."""
 
     def reply(outcome: Append | TopicsError) -> None:
         if isinstance(outcome, Append):
             answer = render_append(outcome, options.return_seqs, request.received_at)
-            request.respond(201 if outcome.created else 200, answer)
+            request.respond(201 if outcome.created else 200, with_wait(answer, waited_ms) if waited_ms else answer)
         else:
             send_error(request, outcome)
 
@@ -112,6 +112,11 @@ def append_arrow(broker: Broker, request: Request, name: str, options: Options) 
             send_error(request, refusal)
 
     read_arrow_aside(broker, request.body, broker.limits.max_batch_records, decoded)
+
+
+def with_wait(rendered: bytes, waited_ms: float) -> bytes:
+    """The answer to a write that the throttle has kept waiting."""
+    return rendered.removesuffix(NO_WAIT) + b"%.3f}}" % waited_ms
 
 
 def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
