@@ -1,76 +1,196 @@
 """The power goes out, or the process is killed, before every single change the broker makes to its disk.
 
 One scripted run is watched step by step. At each step the disk is taken as a power cut or a kill would leave it, a
-broker boots on it, and what it serves is compared with what had been acknowledged by then.
+broker boots on it, and what it serves is compared with what had been acknowledged by then. `make crash` tries every way
+of dying at every step; `make test` tries one or two at each step, and others at the next.
 """
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from tests.crash.history import play
-from tests.crash.world import SMALL, World, verify, watched
+from tests.crash.history import STAGES, play, texts
+from tests.crash.world import SMALL, World, compare, dump, verify, watched
 from topics.testing.disk import FakeDisk
 from topics.testing.survival import Survive, Torn
 
-# `make crash` takes every way of dying at every step; `make test` takes a few at each, others at the next.
 LONG = hypothesis_settings().max_examples >= 1000
 TEARS: list[Torn] = ["prefix", "zero", "garbage"]
 SURVIVALS: list[tuple[Survive, int]] = [("none", 0), ("all", 0), *[("random", seed) for seed in range(6)]]
-WAYS = list(itertools.product(SURVIVALS, TEARS))
+WAYS = [(survive, seed, torn) for (survive, seed), torn in itertools.product(SURVIVALS, TEARS)]
 
 
 def ways(step: int) -> Iterator[tuple[Survive, int, Torn]]:
-    chosen = WAYS if LONG else [WAYS[(step * 5 + each * 7) % len(WAYS)] for each in range(2)]
-    for (survive, seed), torn in chosen:
-        yield survive, seed, torn
+    """Ways for the power to go out at this step."""
+    return iter(WAYS if LONG else [WAYS[step * 5 % len(WAYS)]])
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3])
+def empty_disk(seed: int = 0) -> FakeDisk:
+    # Small sectors: more disorder out of few bytes.
+    disk = FakeDisk(seed, sector_bytes=128)
+    disk.make_directory("")
+    return disk
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Says where an assertion failed."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"at {place}")
+        raise
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 120)
+@pytest.mark.parametrize("shards", [1, 2, 3] if LONG else [1, 3])
 def test_what_was_acknowledged_survives_a_power_cut_at_any_step(shards: int) -> None:
     settings = msgspec.structs.replace(SMALL, shards=shards)
-    disk = watched(FakeDisk(sector_bytes=128))
-    disk.make_directory("")
+    disk = watched(empty_disk())
     world = World(disk, settings)
 
     def cut(step: int) -> None:
         for survive, seed, torn in ways(step):
-            after = disk.after_power_cut(survive, torn=torn, seed=seed)
-            with place(f"step {step}, {survive} survives, seed {seed}, torn {torn}"):
-                verify(after, world.promises, world.clock, "power", settings)
+            with at(f"step {step}, {survive} survives, seed {seed}, torn {torn}"):
+                verify(
+                    disk.after_power_cut(survive, torn=torn, seed=seed), world.promises, world.clock, "power", settings
+                )
 
     disk.watcher = cut
     play(world)
     assert disk.steps > 500
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 120)
+@pytest.mark.parametrize("shards", [1, 2, 3] if LONG else [2])
 def test_nothing_acknowledged_is_lost_by_a_kill_at_any_step(shards: int) -> None:
     settings = msgspec.structs.replace(SMALL, shards=shards)
-    disk = watched(FakeDisk())
-    disk.make_directory("")
+    disk = watched(empty_disk())
     world = World(disk, settings)
 
     def kill(step: int) -> None:
-        with place(f"step {step}"):
+        with at(f"step {step}"):
             verify(disk.after_kill(), world.promises, world.clock, "kill", settings)
 
     disk.watcher = kill
     play(world)
 
 
-class place:  # noqa: N801 - reads as a statement
-    """Says where an assertion failed."""
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 120)
+def test_recovery_can_be_cut_anywhere_and_begun_again() -> None:
+    """Cut while recovering from a cut: what was promised holds, and nothing that a first recovery showed is taken back."""
+    settings = msgspec.structs.replace(SMALL, shards=2)
+    disk = watched(empty_disk())
+    world = World(disk, settings)
 
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def cut(step: int) -> None:
+        if not LONG and step % 90:
+            return
+        for survive, seed, torn in ways(step // 90):
+            first = watched(disk.after_power_cut(survive, torn=torn, seed=seed))
 
-    def __enter__(self) -> None:
-        pass
+            def again(
+                inner: int, first: FakeDisk = first, where: str = f"step {step}, {survive}, {seed}, {torn}"
+            ) -> None:
+                for survive, seed, torn in ways(inner + step):
+                    with at(f"{where}, then step {inner} of recovery, {survive}, {seed}, {torn}"):
+                        after = first.after_power_cut(survive, torn=torn, seed=seed)
+                        verify(after, world.promises, world.clock, "power", settings)
+                with at(f"{where}, then killed at step {inner} of recovery"):
+                    verify(first.after_kill(), world.promises, world.clock, "power", settings)
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None:
-            error.add_note(f"at {self.where}")
+            first.watcher = again
+            verify(first, world.promises, world.clock, "power", settings)
+
+    disk.watcher = cut
+    play(world)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 120)
+@pytest.mark.parametrize("end", ["power", "kill"])
+def test_recovering_twice_gives_the_same_state_and_new_writes_survive_a_second_end(end: str) -> None:
+    """Also when the number of shards is another one each time."""
+    disk = watched(empty_disk())
+    world = World(disk, msgspec.structs.replace(SMALL, shards=2))
+
+    def cut(step: int) -> None:
+        if not LONG and step % 8:
+            return
+        for survive, seed, torn in ways(step // 8):
+            with at(f"step {step}, {survive}, {seed}, {torn}"):
+                after = disk.after_kill() if end == "kill" else disk.after_power_cut(survive, torn=torn, seed=seed)
+                settings = msgspec.structs.replace(SMALL, shards=1 + step % 3)
+                again = verify(after, world.promises, world.clock, end, settings)  # type: ignore[arg-type]
+                first = dump(again.broker)
+                settings = msgspec.structs.replace(SMALL, shards=1 + (step + seed) % 3)
+                twice = verify(after.after_kill(), again.promises, again.clock, "kill", settings)
+                assert dump(twice.broker) == first
+                go_on(twice, itertools.count(1_000_000))
+                verify(twice.fs.after_kill(), twice.promises, twice.clock, "kill", settings)
+                for lost in ("none", "random"):
+                    last = twice.fs.after_power_cut(lost, seed=seed)
+                    verify(last, twice.promises, twice.clock, "power", again.settings)
+
+    disk.watcher = cut
+    play(world)
+
+
+def go_on(world: World, numbers: Iterator[int]) -> None:
+    """A few more writes to whatever there is."""
+    for name in list(world.broker.state.topics):
+        world.append(name, texts(numbers, 2, tag="more"))
+    world.append("new", texts(numbers, 2, tag="more"), config='{"durability":"fsync"}', key="key-new")
+    world.run()
+    world.append("new", texts(numbers, 2), key="key-new")
+    world.run()
+    world.append("new", texts(numbers, 1))
+    world.run()
+    compare(world.broker, world.promises, "clean")
+
+
+@pytest.mark.slow
+def test_a_clean_stop_can_be_cut_at_any_step_and_leaves_nothing_to_replay_when_it_is_not() -> None:
+    disk = watched(empty_disk())
+    world = World(disk, msgspec.structs.replace(SMALL, shards=2))
+    play(world)
+
+    def cut(step: int) -> None:
+        for survive, seed, torn in WAYS if LONG else WAYS[step % 3 :: 3]:
+            with at(f"step {step}, {survive}, {seed}, {torn}"):
+                after = disk.after_power_cut(survive, torn=torn, seed=seed)
+                verify(after, world.promises, world.clock, "power", world.settings)
+        verify(disk.after_kill(), world.promises, world.clock, "kill", world.settings)
+
+    disk.watcher = cut
+    assert world.stop()
+    disk.watcher = None
+    for after in (disk.after_kill(), disk.after_power_cut("none"), disk.after_power_cut("random")):
+        again = verify(after, world.promises, world.clock, "clean", world.settings)
+        assert again.recovered.frames == 0
+        assert again.recovered.torn == []
+        assert [fact for fact in again.recovered.consequences if type(fact).__name__ == "Lost"] == []
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_run_meets_everything_it_is_meant_to_meet(shards: int) -> None:
+    """A run that no longer seals or takes snapshots would pass every other test here."""
+    disk = empty_disk()
+    world = World(disk, msgspec.structs.replace(SMALL, shards=shards))
+    play(world)
+    compare(world.broker, world.promises, "clean")
+    assert world.errors == []
+    assert world.broker.keeper.seals_total > 10
+    assert world.broker.keeper.snapshots_total > 5
+    assert world.broker.keeper.failures_total == 0
+    steps = {(step.op, step.path.rsplit("/", 1)[0], step.path.rsplit(".", 1)[-1]) for step in disk.trace}
+    assert {("remove", "segments", "arrow"), ("rename", "segments", "new"), ("rename", "snapshots", "tmp")} <= steps
+    assert any([op == "remove" and suffix == "wal" for op, _, suffix in steps])
+    assert len(STAGES) > 10

@@ -450,7 +450,8 @@ class Forwarder:
             router.id, topic.id, target.number, first_seq, count, how, ts - now_ms if count else 0, bits, hops, in_full
         )
         lane = broker.committer.lane_of(topic.id).shard.number
-        key = (lane, topic.config.durability == "fsync" and count > 0)
+        # What comes first into a log is synced whatever its class, as a first write is (see `append.py`).
+        key = (lane, count > 0 and (topic.config.durability == "fsync" or not target.head_seq))
         shipments.setdefault(key, []).append(Outgoing(router, topic, target, pages, copy, size))
         return max(count, len(run.selection.seqs))
 

@@ -193,11 +193,12 @@ def _consequences(state: State, margin: int) -> list[Lost | HeadMoved]:
         durability = topic.config.durability
         for partition in topic.partitions:
             head = partition.head_seq
-            if durability == "ephemeral" and partition.evict_floor <= head:
-                partition.apply_head(head)
-                facts.append(HeadMoved(topic.id, partition.number, head))
-            if margin and durability != "fsync":
-                # Also for a log that looks empty: its first records may be among those that are gone.
+            if durability == "ephemeral":
+                if head and partition.evict_floor <= head + margin:
+                    partition.apply_head(head + margin)
+                    facts.append(HeadMoved(topic.id, partition.number, head + margin))
+            elif margin and durability != "fsync" and head:
+                # A log that is empty has handed out nothing: what comes first into a log is always synced.
                 facts.append(Lost(topic.id, partition.number, head + 1, head + margin, RESTART))
     return facts
 
