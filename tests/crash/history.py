@@ -55,10 +55,12 @@ def append_everywhere(world: World, numbers: Numbers) -> None:
 
 def repeat_keys(world: World, numbers: Numbers) -> None:
     for name in ("fsync", "disk", "memory"):
+        first = [write for write in world.promises.writes if write.key == f"key-{name}" and write.state == "acked"]
         before = len(world.promises.writes)
         world.append(name, texts(numbers, 3), key=f"key-{name}")
         world.run()
-        assert len(world.promises.writes) == before, "a repeated key wrote again"
+        if first:
+            assert len(world.promises.writes) == before, "a repeated key wrote again"
 
 
 def delete_hot(world: World, numbers: Numbers) -> None:

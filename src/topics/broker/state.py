@@ -154,7 +154,13 @@ class State:
         return None if partition is None else apply(partition, fact)
 
     def _topic_created(self, fact: TopicCreated) -> None:
-        if fact.topic_id not in self.by_id:
+        self.next_topic_id = max(self.next_topic_id, fact.topic_id + 1)
+        current = self.topics.get(fact.name)
+        if current is not None and current.id < fact.topic_id:
+            # Nobody creates a name that is taken. So the older one never was: its creation could not be synced.
+            self._topic_deleted(TopicDeleted(current.id))
+            current = None
+        if current is None:
             self.add(self.new_topic(fact.topic_id, fact.name, fact.config, fact.partitions, fact.ts))
 
     def _topic_configured(self, fact: TopicConfigured) -> None:
