@@ -89,15 +89,19 @@ async def test_figures_are_those_of_the_topics(house: House) -> None:
     await house.ask("PUT", "/v0/topics/a", {"durability": "fsync"})
     await house.ask("PUT", "/v0/topics/b", {"cap_records": 2})
     await house.ask("PUT", "/v0/topics/q", {"type": "queue", "durability": "ephemeral"})
+    await house.ask("POST", "/v0/watch", {"topics": {"a": {}}})
     for name in ("a", "b", "b", "q"):
         await house.ask("POST", f"/v0/topics/{name}", RECORDS)
     await house.ask("POST", "/v0/topics/a/diff", {})
     await house.ask("POST", "/v0/topics/b/diff", {})
     await house.ask("POST", "/v0/topics/a/delete", {"before_seq": 2})
+    await house.ask("PUT", "/v0/routers/r", {"source": "q", "dest": "b"})
     found = await scraped(house)
     assert found["topics_topics"][""] == 3
     assert found["topics_topics_by_class"] == {"ephemeral": 1, "memory": 0, "disk": 1, "fsync": 1}
     assert found["topics_queue_topics"][""] == 1
+    assert found["topics_routers"][""] == 1
+    assert found["topics_watch_sessions"][""] == 1
     assert found["topics_topic_head_seq"] == {"a": 2, "b": 4, "q": 2}
     assert found["topics_topic_earliest_seq"] == {"a": 2, "b": 3, "q": 1}
     assert found["topics_topic_records_live"] == {"a": 1, "b": 2, "q": 2}

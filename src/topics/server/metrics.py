@@ -37,13 +37,6 @@ TOPIC_FIGURES = {
 }
 
 
-# Always there, also before the part that counts them is.
-NO_GAUGES: dict[str, tuple[str, Callable[[], float]]] = {
-    "topics_routers": ("Routers.", lambda: 0),
-    "topics_watch_sessions": ("Watch sessions, with or without a stream.", lambda: 0),
-}
-
-
 class Metric(Struct):
     """One metric with its samples: label text (such as `{class="disk"}`) and value."""
 
@@ -186,6 +179,7 @@ def process_metrics(service: Service, found: TopicFigures) -> list[Metric]:
         ),
         _gauge("topics_queue_topics", "Topics that are queues.", found.queues),
         _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", found.jobs_in_flight),
+        _gauge("topics_routers", "Routers.", len(broker.state.routers.by_id) if broker is not None else 0),
         _gauge("topics_sse_connections", "Open SSE streams and WebSockets.", service.streams.open),
         _gauge("topics_loop_lag_ms", "How late the event loop runs, smoothed.", round(throttle.pressure.lag_ms, 3)),
         _gauge("topics_loop_lag_ms_max", "The worst lag since the last scrape.", round(throttle.take_lag_ms_most(), 3)),
@@ -196,8 +190,7 @@ def process_metrics(service: Service, found: TopicFigures) -> list[Metric]:
         _counter("topics_throttled_total", "Writes refused because of pressure.", throttle.throttled_total),
         _gauge("topics_topic_metrics_truncated", "1 when not all topics are listed.", int(found.truncated)),
     ]
-    gauges = {**NO_GAUGES, **service.gauges}
-    metrics += [_gauge(name, text, read()) for name, (text, read) in gauges.items()]
+    metrics += [_gauge(name, text, read()) for name, (text, read) in service.gauges.items()]
     if broker is not None:
         metrics += broker_metrics(broker)
     return metrics
