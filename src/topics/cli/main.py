@@ -15,6 +15,12 @@ COMMANDS = {
     "serve": ("topics.cli.serve", "start the server"),
     "config": ("topics.cli.config", "print the effective settings"),
     "user": ("topics.cli.user", "add a user with a password and a role"),
+    "ls": ("topics.cli.ls", "list topics"),
+    "info": ("topics.cli.info", "show the state of a topic"),
+    "append": ("topics.cli.append", "append records, from arguments or standard input"),
+    "read": ("topics.cli.read", "print the records of a topic"),
+    "tail": ("topics.cli.tail", "print the last records, and with -f those that come"),
+    "sql": ("topics.cli.sql", "run a SQL statement"),
     "check": ("topics.cli.check", "verify a data directory and say what was found"),
 }
 

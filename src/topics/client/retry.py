@@ -1,0 +1,22 @@
+"""When a call is sent again: never when that could do something twice, and never all clients at the same moment."""
+
+import random
+
+from msgspec import Struct
+
+
+class RetryPolicy(Struct, frozen=True):
+    """Up to `attempts` tries in all. The wait doubles each time, half of it left to chance, and honours Retry-After."""
+
+    attempts: int = 6
+    first_wait_s: float = 0.1
+    longest_wait_s: float = 5.0
+
+    def wait_s(self, attempt: int, retry_after_s: float | None, chance: float | None = None) -> float:
+        """How long to wait before try number `attempt` + 1."""
+        wait: float = min(self.longest_wait_s, self.first_wait_s * 2 ** (attempt - 1))
+        wait *= 0.5 + 0.5 * (random.random() if chance is None else chance)
+        return wait if retry_after_s is None else max(wait, retry_after_s)
+
+
+NO_RETRY = RetryPolicy(attempts=1)

@@ -1,0 +1,113 @@
+"""The commands a person types, against a real server: JSON lines in a pipe, plain words on errors."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topics.cli.main import main
+from topics.server.settings import load_settings
+from topics.testing.server import running_server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path_factory.mktemp("cli"))}
+    with running_server(load_settings(environment)) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOPICS_URL", url)
+        yield
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[Any]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_append_takes_json_or_plain_words_as_payloads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["append", "words", '{"a": 1}', "plain", "42", "--tag", "t"]) == 0
+    assert lines(capsys) == [{"topic": "words", "count": 3, "last_seq": 3}]
+    assert main(["read", "words"]) == 0
+    records = lines(capsys)
+    assert [record["data"] for record in records] == [{"a": 1}, "plain", 42]
+    assert {record["$tag"] for record in records} == {"t"}
+    assert set(records[0]) == {"$seq", "$ts", "$tag", "data"}
+
+
+def test_append_reads_json_lines_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join([f'{{"n": {number}}}\n' for number in range(2500)]) + "\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["append", "stdin"]) == 0
+    assert lines(capsys)[0]["count"] == 2500
+    assert main(["read", "stdin", "--data", "--from-seq", "2498"]) == 0
+    assert lines(capsys) == [{"n": 2498}, {"n": 2499}]
+
+
+def test_bad_line_on_standard_input_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n{bad\n")))
+    assert main(["append", "badline"]) == 1
+    assert "line 2 is not JSON" in capsys.readouterr().err
+    assert main(["info", "badline"]) == 1
+
+
+def test_ls_and_info_and_tail(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["append", "listed:one", *[str(number) for number in range(20)]])
+    capsys.readouterr()
+    assert main(["ls", "listed:"]) == 0
+    (row,) = lines(capsys)
+    assert (row["topic"], row["count"], row["head_seq"]) == ("listed:one", 20, 20)
+    assert main(["info", "listed:one"]) == 0
+    (info,) = lines(capsys)
+    assert info["config"]["durability"] == "disk"
+    assert main(["tail", "listed:one", "-n", "3", "--data"]) == 0
+    assert lines(capsys) == [17, 18, 19]
+    assert main(["read", "listed:one", "--limit", "2", "--data"]) == 0
+    assert lines(capsys) == [0, 1]
+
+
+def test_lost_records_are_told_on_both_outputs(capsys: pytest.CaptureFixture[str]) -> None:
+    from topics.client import Client
+
+    with Client() as client:
+        client.create("lossy", cap_records=1)
+        client.append("lossy", [1])
+        client.append("lossy", [2])
+    assert main(["read", "lossy"]) == 0
+    out, err = capsys.readouterr()
+    tombstone, record = [json.loads(line) for line in out.splitlines()]
+    assert tombstone["tombstone"]["gap_to"] == 1
+    assert record["data"] == 2
+    assert "records 1 to 1 are lost (cap)" in err
+
+
+def test_errors_are_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", "no-such-topic"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == 'topics: topic "no-such-topic" does not exist (topic_not_found)\n'
+
+
+def test_tables_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    main(["append", "people", "1"])
+    monkeypatch.setattr("topics.cli.calling.for_people", lambda: True)
+    monkeypatch.setattr("topics.cli.info.for_people", lambda: True)
+    capsys.readouterr()
+    assert main(["ls", "people"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == ["topic", "count", "bytes", "earliest_seq", "head_seq", "durable"]
+    assert out[1].split()[:2] == ["people", "1"]
+    assert main(["info", "people"]) == 0
+    assert "head_seq" in capsys.readouterr().out
+
+
+def test_empty_standard_input_is_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert main(["append", "nothing"]) == 1
+    assert "nothing to append" in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""One server for the client's tests, and both clients driven by the same tests."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from topics.client import AsyncClient, Client, RetryPolicy
+from topics.server.settings import load_settings
+from topics.testing.server import running_server
+
+_numbers = itertools.count(1)
+QUICK = RetryPolicy(attempts=4, first_wait_s=0.001, longest_wait_s=0.01)
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path_factory.mktemp("client"))}
+    with running_server(load_settings(environment)) as found:
+        yield found
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"client-{next(_numbers)}"
+
+
+class Waiting:
+    """The async client with the manners of the sync one, so that one suite holds both to the same behaviour."""
+
+    def __init__(self, url: str, retry: RetryPolicy = QUICK) -> None:
+        self._runner = asyncio.Runner()
+        self._client = self._runner.run(self._make(url, retry))
+
+    async def _make(self, url: str, retry: RetryPolicy) -> AsyncClient:
+        return AsyncClient(url, retry=retry)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = method(*arguments, **options)
+            if hasattr(result, "__aiter__"):
+                return self._iterate(result)
+            return self._runner.run(_awaited(result))
+
+        return call
+
+    def _iterate(self, source: Any) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield self._runner.run(_awaited(anext(source)))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._runner.run(_awaited(source.aclose()))
+
+    def close(self) -> None:
+        self._runner.run(self._client.close())
+        self._runner.close()
+
+
+async def _awaited(thing: Any) -> Any:
+    return await thing
+
+
+def make_client(kind: str, url: str) -> Any:
+    return Client(url, retry=QUICK) if kind == "sync" else Waiting(url)
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def client(kind: str, url: str) -> Iterator[Any]:
+    client = make_client(kind, url)
+    yield client
+    client.close()

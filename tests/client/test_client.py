@@ -1,0 +1,235 @@
+"""Both clients: every call against a real server, nothing done twice, loss as a value, watches that resume."""
+
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.client.conftest import make_client
+from tests.client.flaky import FlakyProxy
+from topics.client import CaughtUp, Record, ServerUnreachable, Tombstone, TopicDeleted, WatchedRecord, WatchedTombstone
+from topics.client.asynchronous import AsyncClient
+from topics.client.calls import RecordIn
+from topics.client.sync import Client
+from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicFull
+from topics.server.settings import load_settings
+from topics.testing.server import running_server
+
+
+def test_both_clients_have_the_same_calls() -> None:
+    def calls(client: type) -> set[str]:
+        return {name for name in vars(client) if not name.startswith("_")}
+
+    assert calls(Client) == calls(AsyncClient)
+
+
+def test_topics_records_and_deletes(client: Any, topic: str) -> None:
+    assert client.create(topic, cap_records=100).created
+    assert not client.create(topic, cap_records=100).created
+    appended = client.append(topic, [{"a": 1}, RecordIn("b", tag="t", node="n", meta={"m": 1})])
+    assert (appended.first_seq, appended.last_seq, appended.seqs) == (1, 2, [1, 2])
+    page = client.diff(topic, limit=1)
+    assert [record.data for record in page.records] == [{"a": 1}]
+    assert (page.next_from_seq, page.caught_up, page.lag) == (1, False, 1)
+    (second,) = client.diff(topic, 1).records
+    assert (second.seq, second.data, second.tag, second.node, second.meta) == (2, "b", "t", "n", {"m": 1})
+    assert client.delete(topic, match="t").deleted == 1
+    info = client.info(topic)
+    assert (info.count, info.head_seq, info.config["cap_records"]) == (1, 2, 100)
+    assert topic in [each.topic for each in client.topics(topic)]
+    assert client.drop(topic).deleted
+    with pytest.raises(NotFound) as missing:
+        client.info(topic)
+    assert (missing.value.code, missing.value.detail) == ("topic_not_found", {"topic": topic})
+
+
+def test_read_gives_every_record_and_tells_what_is_lost(client: Any, topic: str) -> None:
+    client.create(topic, cap_records=1500)
+    for start in range(0, 2500, 500):
+        client.append(topic, list(range(start, start + 500)), return_seqs=False)
+    lost, *records = list(client.read(topic, limit=400))
+    assert isinstance(lost, Tombstone)
+    assert (lost.gap_from, lost.gap_to, lost.reason) == (1, 1000, "cap")
+    assert [record.seq for record in records] == list(range(1001, 2501))
+    assert [record.data for record in records] == list(range(1000, 2500))
+
+
+def test_follow_goes_on_with_records_that_come(client: Any, topic: str, url: str) -> None:
+    client.append(topic, ["old"])
+    reading = client.read(topic, follow=True)
+    assert next(reading).data == "old"
+    with Client(url) as other:
+        writer = threading.Timer(0.05, lambda: other.append(topic, ["new"]))
+        writer.start()
+        item = next(reading)
+        writer.join()
+    assert isinstance(item, Record)
+    assert item.data == "new"
+    reading.close()
+
+
+def test_queue_calls(client: Any, topic: str) -> None:
+    client.create(topic, type="queue")
+    client.append(topic, ["a", "b"])
+    claimed = client.claim(topic, "w", 2)
+    assert [(job.data, job.deliveries) for job in claimed.claimed] == [("a", 1), ("b", 1)]
+    first, second = claimed.claimed
+    extended = client.extend(topic, "w", [first.seq], 60_000, lease_ids=[first.lease_id])
+    assert extended.extended == 1
+    assert client.ack(topic, "w", [first.seq]).acked == 1
+    assert client.nack(topic, "w", [second.seq, 99]).skipped == [99]
+    assert client.claim(topic, "w").claimed[0].deliveries == 2
+
+
+def test_stages_and_commits(client: Any, topic: str) -> None:
+    client.create(topic)
+    producer = f"producer-{topic}"
+    assert client.producer(producer) is None
+    stage = client.stage(topic, ["x", "y"])
+    first = client.commit([stage.stage_id], producer=producer, batch=1)
+    again = client.commit([stage.stage_id], producer=producer, batch=1)
+    assert (first.deduped, again.deduped) == (False, True)
+    assert first.results == again.results
+    assert client.producer(producer).batch == 1
+    client.commit(writes=[{"topic": topic, "records": [{"data": "z"}]}])
+    assert [item.data for item in client.read(topic)] == ["x", "y", "z"]
+    spare = client.stage(topic, ["never"])
+    assert client.drop_stage(spare.stage_id).deleted
+
+
+def test_arrow_pages(client: Any, topic: str) -> None:
+    import pyarrow as pa
+
+    client.append(topic, [{"i": index} for index in range(10)])
+    reader = pa.ipc.open_stream(client.diff_arrow(topic, 2, to_seq=5))
+    assert reader.read_all().column("seq").to_pylist() == [3, 4, 5]
+    assert reader.schema.metadata[b"next_from_seq"] == b"5"
+
+
+def test_consumer_group(client: Any, topic: str) -> None:
+    client.append(topic, [1, 2, 3])
+    consumed = client.consume(topic, "g", start="Earliest", limit=2, timeout_seconds=0)
+    assert [message.offset for message in consumed.messages] == [1, 2]
+    assert (consumed.next_offset, consumed.has_more) == (3, True)
+    assert client.ack_group(topic, "g", 2).acknowledged_offset == 2
+
+
+def test_server_errors_keep_their_class_and_code(client: Any, topic: str) -> None:
+    with pytest.raises(InvalidRequest):
+        client.append("bad name", [1])
+    client.create(topic, type="log", cap_records=1, discard="reject")
+    with pytest.raises(Conflict) as conflict:
+        client.create(topic, type="queue")
+    assert conflict.value.code == "topic_exists_incompatible"
+    client.append(topic, [1])
+    with pytest.raises(TopicFull):
+        client.append(topic, [2])
+
+
+# Nothing is done twice
+
+
+@pytest.fixture
+def proxy(url: str) -> Any:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy = FlakyProxy(parts.hostname, parts.port)
+    yield proxy
+    proxy.close()
+
+
+def test_append_whose_answers_are_lost_is_done_once(kind: str, proxy: FlakyProxy, topic: str) -> None:
+    client = make_client(kind, proxy.url)
+    proxy.lose_answers = 3
+    appended = client.append(topic, ["once"])
+    assert appended.deduped
+    assert proxy.requests == 4
+    assert [item.data for item in client.read(topic)] == ["once"]
+    client.close()
+
+
+def test_claim_whose_answer_is_lost_is_not_repeated(kind: str, proxy: FlakyProxy, topic: str) -> None:
+    client = make_client(kind, proxy.url)
+    client.create(topic, type="queue")
+    client.append(topic, ["a", "b"])
+    before = proxy.requests
+    proxy.lose_answers = 1
+    with pytest.raises(ServerUnreachable) as unreachable:
+        client.claim(topic, "w")
+    assert proxy.url in unreachable.value.message
+    assert proxy.requests == before + 1
+    client.close()
+
+
+def test_requests_that_never_arrived_are_sent_again(kind: str, proxy: FlakyProxy, topic: str) -> None:
+    client = make_client(kind, proxy.url)
+    proxy.lose_requests = 2
+    assert client.append(topic, [1]).created
+    client.close()
+
+
+def test_server_that_is_not_there_is_named(kind: str) -> None:
+    client = make_client(kind, "http://127.0.0.1:1")
+    with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:1"):
+        client.health()
+    client.close()
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "localhost:4000", "http://"])
+def test_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Client(url)
+
+
+# Watching
+
+
+def test_watch_delivers_backlog_then_live_then_the_end(client: Any, topic: str, url: str) -> None:
+    client.append(topic, [1, 2])
+    watching = client.watch(topic)
+    assert [next(watching).record.data for _ in range(2)] == [1, 2]
+    assert isinstance(next(watching), CaughtUp)
+    with Client(url) as other:
+        other.append(topic, [3])
+        assert next(watching).record.data == 3
+        other.drop(topic)
+    rest = list(watching)
+    assert isinstance(rest[-1], TopicDeleted)
+
+
+def test_watch_tells_what_is_lost(client: Any, topic: str) -> None:
+    client.create(topic, cap_records=1)
+    client.append(topic, [1])
+    client.append(topic, [2])
+    watching = client.watch({topic: 0})
+    first = next(watching)
+    assert isinstance(first, WatchedTombstone)
+    assert (first.tombstone.gap_from, first.tombstone.gap_to) == (1, 1)
+    second = next(watching)
+    assert isinstance(second, WatchedRecord)
+    assert second.record.data == 2
+    watching.close()
+
+
+def test_watch_goes_on_after_the_server_was_restarted(kind: str, tmp_path: Path, topic: str) -> None:
+    environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path)}
+    seen: list[Any] = []
+    with running_server(load_settings(environment)) as url:
+        port = str(urlsplit(url).port)
+        client = make_client(kind, url)
+        client.append(topic, [1, 2])
+        watching = client.watch(topic)
+        seen += [next(watching).record.data for _ in range(2)]
+        assert isinstance(next(watching), CaughtUp)
+    with running_server(load_settings(environment | {"TOPICS_PORT": port})):
+        client.append(topic, [3, 4])
+        while len(seen) < 4:
+            item = next(watching)
+            if isinstance(item, WatchedRecord):
+                seen.append(item.record.data)
+        watching.close()
+        client.close()
+    assert seen == [1, 2, 3, 4]
