@@ -6,7 +6,7 @@ import sys
 
 from bench.tools import HEADER
 
-SUITES = ("core",)
+SUITES = ("core", "pressure")
 
 
 def run(arguments: list[str]) -> int:

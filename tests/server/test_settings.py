@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from topics.cli.main import main
 from topics.model.limits import Limits
+from topics.server import process
 from topics.server.options import OPTIONS
 from topics.server.settings import BadSettings, Settings, describe_settings, is_loopback, load_settings
 
@@ -143,9 +145,7 @@ HASH = "$argon2id$v=19$m=8,t=1,p=1$9A0Ky6wp3PLIO/3ACosDyw$veQoMYlZiFAf+b7dJSMole
 
 
 def test_users_are_read_and_checked(tmp_path: Path) -> None:
-    good = (
-        '[[users]]\nname = "ada"\npassword = "pw"\nrole = "dba"\n[[users]]\nname = "bo"\npassword_hash = "%s"\n' % HASH
-    )
+    good = f'[[users]]\nname = "ada"\npassword = "pw"\nrole = "dba"\n[[users]]\nname = "bo"\npassword_hash = "{HASH}"\n'
     ada, bo = load_settings({"TOPICS_CONFIG": file_with(tmp_path, good)}).users
     assert (ada.name, ada.role, ada.password) == ("ada", "dba", "pw")
     assert (bo.name, bo.role, bo.password_hash) == ("bo", "user", HASH)
@@ -237,3 +237,42 @@ def test_config_command_prints_the_effective_values_or_all_problems() -> None:
     done = topics("config", TOPICS_MAX_CLAIM="0", TOPICS_PORT="x")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 2
+
+
+def test_keys_are_gone_from_the_environment_once_the_server_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, set[str]]] = []
+
+    def serve(settings: Settings) -> int:
+        seen.append((len(settings.keys), {name for name, value in os.environ.items() if SECRET in value}))
+        return 0
+
+    monkeypatch.setattr(process, "run", serve)
+    for name in ("TOPICS_API_KEYS", "TOPICS_JWT_SECRET"):
+        monkeypatch.setenv(name, SECRET)
+    assert main(["serve"]) == 0
+    assert seen == [(1, set())]
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, "NO API KEYS: authentication is off"),
+        ({"TOPICS_HOST": "0.0.0.0", "TOPICS_ALLOW_INSECURE_NO_AUTH": "1"}, "NO API KEYS ON 0.0.0.0"),
+    ],
+)
+def test_server_without_keys_says_so_loudly(
+    environment: dict[str, str], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    process._tell_who_may_call(load_settings(environment))
+    assert said in caplog.text
+    assert caplog.records[-1].levelname == "WARNING"
+
+
+def test_server_with_keys_says_how_many_and_not_which(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    process._tell_who_may_call(load_settings({"TOPICS_API_KEYS": f"{SECRET},b", "TOPICS_TYPO": "x"}))
+    assert "2 api keys" in caplog.text
+    assert "TOPICS_TYPO is not a setting" in caplog.text
+    assert SECRET not in caplog.text
