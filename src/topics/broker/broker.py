@@ -17,6 +17,7 @@ from topics.broker.delete import DeleteRecords, RecordsGone
 from topics.broker.forward import Forwarder
 from topics.broker.queue import Queues
 from topics.broker.recovery import Recovered
+from topics.broker.retention import Retention
 from topics.broker.routers import RouterControl
 from topics.broker.routes import ChangeRoutes, new_routes_version
 from topics.broker.runtime import Runtime
@@ -67,6 +68,7 @@ class Broker:
             sync_interval_ms=settings.sync_interval_ms,
         )
         self.keeper = Keeper(fs, runtime, self.state, self.committer, settings)
+        self.retention = Retention(self.state, runtime, self.evict, settings.retention_interval_ms)
         # Writes whose idempotency key is decided but not yet remembered.
         self.keys_in_flight: dict[tuple[int, str], Append] = {}
         self.creating = 0
@@ -116,6 +118,7 @@ class Broker:
         totals = self.state.totals
         totals.appended = totals.evicted = totals.deleted = 0
         self.forwarder.start()
+        self.retention.start()
 
     # Topics
 
@@ -374,6 +377,7 @@ class Broker:
     def stop(self, done: Callable[[bool], None]) -> None:
         """Commit what is queued, take a last snapshot, close the files; `done` says whether all of that worked."""
         self.forwarder.stop()
+        self.retention.stop()
         self.committer.flush()
 
         def closed(worked: bool) -> None:

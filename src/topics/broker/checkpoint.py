@@ -65,6 +65,8 @@ class StorageSettings(Struct, frozen=True):
     sync_interval_ms: int = 1000
     # How many records may be readable without being synced; also how many seqs a power cut costs a disk topic.
     margin: int = 1 << 20
+    # How often topics that nobody touches are looked at for what has outlived its time; 0 for never.
+    retention_interval_ms: int = 5000
 
 
 class Doomed(Struct):

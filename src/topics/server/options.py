@@ -97,6 +97,7 @@ OPTIONS = [
     _storage("checkpoint_bytes", "TOPICS_CHECKPOINT_BYTES", 4096),
     _storage("sync_interval_ms", "TOPICS_SYNC_INTERVAL_MS", 1),
     _storage("margin", "TOPICS_UNSYNCED_RECORDS", 1),
+    _storage("retention_interval_ms", "TOPICS_RETENTION_INTERVAL_MS", 0),
     _live("session_ttl_ms"),
     _live("buffer_grace_ms"),
     _live("slow_consumer_timeout_ms"),
