@@ -93,6 +93,7 @@ def ask(guarded_url: str) -> Iterator[Api]:
         {},
         basic("dba", "wrong"),
         basic("nobody"),
+        basic("dba", "x" * 2000),
         {"Authorization": "Basic"},
         {"Authorization": "Basic !!!"},
         {"Authorization": "Basic " + base64.b64encode(b"no colon").decode()},

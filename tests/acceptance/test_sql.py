@@ -119,6 +119,8 @@ def test_an_alias_is_another_name_for_consumers(sql: Sql, api: Api, topic: Topic
     assert len(succeeded(api.post("/api/topics/consume", body))["messages"]) == 1
     refused(sql.ask(f'CREATE TOPIC "{alias}"'), 409, "topic_exists_incompatible")
     refused(api.put(f"/v0/topics/{alias}", {}), 409, "topic_exists_incompatible")
+    router = {"source": topic.name, "dest": alias}
+    refused(api.put(f"/v0/routers/{alias}", router), 409, "topic_exists_incompatible")
     sql(f"ALTER TOPIC {quoted} CLEAR ALIAS")
     refused(sql.ask(f'CONSUME FROM "{alias}"'), 404, "topic_not_found")
 
@@ -440,3 +442,14 @@ def test_queues_are_shown_with_their_jobs(sql: Sql, api: Api, topic: TopicApi) -
     succeeded(api.post(f"{topic.path}/claim", {"node": "n", "max": 1}))
     rows = sql.rows("SELECT ready, in_flight, dead_lettered FROM system.queues WHERE topic_id = ?", topic.name)
     assert rows == [{"ready": 2, "in_flight": 1, "dead_lettered": 0}]
+
+
+def test_routers_are_shown_with_what_they_have_done(sql: Sql, api: Api, topic: TopicApi) -> None:
+    dest = topic.name + "-copy"
+    succeeded(api.put(f"/v0/routers/{topic.name}", {"source": topic.name, "dest": dest}))
+    topic.append(1, 2)
+    assert TopicApi(api, dest).diff(wait_ms=5000)["records"]
+    query = "SELECT source, dest, guarantee, forwarded_total, lag_records FROM system.routers WHERE router = ?"
+    assert sql.rows(query, topic.name) == [
+        {"source": topic.name, "dest": dest, "guarantee": "at_least_once", "forwarded_total": 2, "lag_records": 0}
+    ]

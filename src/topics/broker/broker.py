@@ -459,8 +459,7 @@ class Broker:
         reply: Callable[..., None],
         alias: str | None = None,
     ) -> None:
-        if name in self.state.aliases or name in self.aliases_in_flight:
-            raise Conflict(f'"{name}" is the alias of a topic', detail={"alias": name})
+        self.check_no_alias(name)
         config = merged(name, DEFAULT_CONFIG, change, exists=False)
         partitions = change.partitions if isinstance(change.partitions, int) else 1
         most = self.limits.max_topics
@@ -496,6 +495,11 @@ class Broker:
         commit = ChangeRoutes(self, topic, facts, alias, reply)
         self._busy[topic.name] = []
         self.committer.submit(lane, commit)
+
+    def check_no_alias(self, name: str) -> None:
+        """Raises Conflict when a new topic of this name would stand in the way of an alias."""
+        if name in self.state.aliases or name in self.aliases_in_flight:
+            raise Conflict(f'"{name}" is the alias of a topic', detail={"alias": name})
 
     def _check_alias(self, name: str, alias: str) -> None:
         check_topic_name(alias, "alias")

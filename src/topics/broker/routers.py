@@ -157,6 +157,9 @@ class RouterControl:
         most = broker.limits.max_routers
         if most and len(self._routers) >= most:
             raise Throttled(f"the server has {most} routers already", detail={"limit": "max_routers", "max": most})
+        for name, topic in ((wanted.source, source), (wanted.dest, dest)):
+            if topic is None:
+                broker.check_no_alias(name)
         missing = (source is None) + (dest is None)
         most = broker.limits.max_topics
         if missing and most and len(topics) + broker.creating + missing > most:

@@ -63,19 +63,9 @@ class TopicsApplication:
             self._handle_later(request, undecided)
 
     def _handle_later(self, request: Request, undecided: Undecided) -> None:
-        """Put the request aside until it is known who asks. Being undecided twice is being unknown."""
-
-        def again() -> None:
-            try:
-                admission = self._gate.admit(request.head)
-                admission.handler(request, admission.name)
-            except TopicsError as error:
-                send_error(request, error)
-            except Undecided:
-                send_error(request, Unauthorized("the credentials could not be checked"))
-
+        """Put the request aside until it is known who asks, then handle it again."""
         try:
-            undecided.start(again)
+            undecided.start(lambda: self.handle(request))
         except TopicsError as error:
             send_error(request, error)
 

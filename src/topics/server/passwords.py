@@ -64,6 +64,8 @@ class Passwords:
     def check(self, name: str, password: str, done: Callable[[User | None], None]) -> None:
         """Call `done` with the user, or None when the pair is wrong. Raises Throttled when too many wait already."""
         if len(password.encode()) > PASSWORD_BYTES_MOST:
+            # Nobody has it; said without the work that its length would cost.
+            self._keep(self._digest(name, password), None)
             done(None)
             return
         guesses = self._guesses.setdefault(name if name in self._users else "", Guesses())

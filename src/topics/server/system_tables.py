@@ -159,10 +159,7 @@ def group_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Ro
 
 
 def router_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
-    routers: Any = getattr(broker.state, "routers", None)
-    if routers is None:
-        return
-    for router in list(routers.by_name.values()):
+    for router in list(broker.state.routers.by_name.values()):
         source, dest = broker.state.by_id.get(router.source_id), broker.state.by_id.get(router.dest_id)
         if source is None or dest is None or not (caller.may_touch(source.name) and caller.may_touch(dest.name)):
             continue
