@@ -1,11 +1,13 @@
 """Everything a client can make grow has an edge, and meeting it is a stated outcome."""
 
 import asyncio
+import resource
 
 import pytest
 
 from tests.server.http.wire import Recorder, Server, chunked, get, post, request_bytes, serving, until
 from topics.server.http import Refusal, RequestHead, refusal
+from topics.server.http.listener import _capacity
 
 MEBIBYTE = 1 << 20
 
@@ -106,12 +108,15 @@ async def test_body_too_large_even_to_be_dropped_closes_the_connection(server: S
 async def test_chunked_body_that_never_ends_is_cut_off_after_its_refusal(server: Server) -> None:
     client = await server.connect()
     await client.send(request_bytes("POST", "/", "Transfer-Encoding: chunked"))
-    with pytest.raises(ConnectionError):
-        for _ in range(1000):
+    sent = 0
+    while server.listener.connections and sent < 10_000_000:
+        try:
             await client.send(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
-            await asyncio.sleep(0)
-            if not server.listener.connections:
-                raise ConnectionResetError
+        except ConnectionError:
+            break
+        sent += 10_000
+    assert sent < 10_000_000
+    await until(lambda: not server.listener.connections)
 
 
 @serving(max_body_bytes=20 * MEBIBYTE)
@@ -211,6 +216,18 @@ async def test_clients_turned_away_do_not_pile_up(server: Server) -> None:
     assert len(server.listener.connections) == 1
 
 
+@pytest.mark.parametrize("files_max", [64, 1024, 20_000, resource.RLIM_INFINITY])
+def test_connections_never_take_all_the_files_the_process_may_open(
+    files_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files_max, files_max))
+    connections, turned_away = _capacity(10_000)
+    assert 0 < connections <= 10_000
+    assert turned_away > 0
+    if files_max != resource.RLIM_INFINITY:
+        assert connections + turned_away <= files_max * 3 // 4 or files_max - connections - turned_away >= 512
+
+
 class Guarded(Recorder):
     """Refuses early what carries no token; sees only heads."""
 
@@ -244,6 +261,21 @@ async def test_application_is_asked_about_large_and_chunked_bodies_only(server: 
     assert (await client.ask(chunked("/chunked", b"abc"))).status == 401
     assert [head.path for head in server.app.asked] == [b"/large", b"/chunked"]
     assert [request.path for request in server.app.requests] == [b"/get", b"/small", b"/large"]
+
+
+class Broken(Recorder):
+    def admit(self, head: RequestHead) -> Refusal | None:
+        raise ValueError("secret of the application")
+
+
+@serving(Broken)
+async def test_failing_admission_gets_a_500(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    client = await server.connect()
+    answer = await client.ask(request_bytes("POST", "/", "Content-Length: 100000"))
+    assert (answer.status, answer.code) == (500, "internal")
+    assert "secret of the application" in caplog.text
+    await client.send(b"x" * 100_000)
+    assert await client.is_usable()
 
 
 @serving(Guarded, max_body_bytes=1000)

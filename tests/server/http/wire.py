@@ -112,7 +112,7 @@ class Client:
         if method == "HEAD" or status in (204, 304, 100):
             body = b""
         elif headers.get("transfer-encoding") == "chunked":
-            body = b"".join([chunk async for chunk in self.chunks()])
+            body = await self.answer_body()
         elif "content-length" in headers:
             body = await self.reader.readexactly(int(headers["content-length"]))
         else:
@@ -125,6 +125,10 @@ class Client:
         data = await self.reader.readexactly(size + 2)
         assert data.endswith(b"\r\n")
         return data[:-2]
+
+    async def answer_body(self) -> bytes:
+        """The rest of a stream, to its end."""
+        return b"".join([chunk async for chunk in self.chunks()])
 
     async def chunks(self) -> Any:
         while chunk := await self.chunk():
@@ -179,7 +183,11 @@ class Server:
         sock.setblocking(False)
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        await asyncio.get_running_loop().sock_connect(sock, self.address)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, self.address)
+        except OSError:
+            sock.close()
+            raise
         reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 20)
         client = Client(reader, writer)
         self._clients.append(client)
@@ -206,6 +214,40 @@ class Server:
             client.abort()
         # Clients learn that they are gone in the next turn.
         await asyncio.sleep(0)
+
+
+class Sink:
+    """A transport that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.ended = False
+        self.buffered_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def writelines(self, parts: tuple[bytes, ...]) -> None:
+        self.written += b"".join(parts)
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self.ended = True
+
+    abort = close
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered_bytes
+
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
 
 
 def serving(
@@ -242,7 +284,7 @@ async def in_server(scenario: Callable[[Server], Awaitable[None]], app: Callable
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for what must happen; a test that waits in vain meets its deadline."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - the conditions are the server's inner state, which has no events
         await asyncio.sleep(0.001)
 
 

@@ -52,7 +52,6 @@ class Assembler:
         "_admit",
         "_charged",
         "_chunks",
-        "_discarding",
         "_head_bytes",
         "_header_count",
         "_headers",
@@ -64,10 +63,12 @@ class Assembler:
         "_target",
         "_upgrade_ignored",
         "body_bytes",
+        "discarding",
         "finished",
         "head",
         "in_message",
         "messages",
+        "messages_begun",
         "wants_continue",
     )
 
@@ -83,6 +84,8 @@ class Assembler:
         self.finished = False
         """The last message asked for the connection to close: what follows it is not ours to read."""
 
+        self.messages_begun = 0
+
         # Per message.
         self.in_message = False
         self.head: RequestHead | None = None
@@ -90,6 +93,8 @@ class Assembler:
         self.body_bytes = 0
         self.wants_continue = False
         """The client waits for 100 Continue before it sends the body."""
+        self.discarding = False
+        """It is refused already; the rest of it is read and dropped."""
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_count = 0
@@ -97,7 +102,6 @@ class Assembler:
         self._raw_bytes = 0
         self._chunks: list[bytes] = []
         self._charged = 0
-        self._discarding = False
         self._upgrade_ignored = False
         self._replaying = False
 
@@ -115,6 +119,7 @@ class Assembler:
             taken: int = upgrade.args[0]
             if not self._upgrade_ignored:
                 return taken
+            self._raw_bytes -= len(data) - taken
             self._replay_without_upgrade()
             return taken + self.feed(data[taken:])
         except httptools.HttpParserCallbackError as error:
@@ -136,6 +141,9 @@ class Assembler:
             raise malformed(str(error)) from None
         if self.in_message:
             self._check_bounds()
+        else:
+            # Blank lines between messages belong to none.
+            self._raw_bytes = 0
         return len(data)
 
     def remaining(self) -> int:
@@ -157,6 +165,7 @@ class Assembler:
         if self.finished:
             raise Refused(None)
         self.in_message = True
+        self.messages_begun += 1
 
     def on_url(self, part: bytes) -> None:
         if self._replaying:
@@ -194,7 +203,7 @@ class Assembler:
 
     def on_body(self, part: bytes) -> None:
         self.body_bytes += len(part)
-        if self._discarding:
+        if self.discarding:
             if self.body_bytes > self._limits.linger_bytes:
                 raise Refused(None)
         elif self.body_bytes > self._limits.max_body_bytes:
@@ -208,7 +217,7 @@ class Assembler:
             return
         head = self.head
         assert head is not None
-        if not self._discarding:
+        if not self.discarding:
             chunks = self._chunks
             self.messages.append((head, chunks[0] if len(chunks) == 1 else b"".join(chunks)))
         self.finished = not head.keep_alive
@@ -236,7 +245,7 @@ class Assembler:
         """Answer now; read and drop what is left of the body."""
         assert self.head is not None
         self.messages.append((self.head, refusal))
-        self._discarding = True
+        self.discarding = True
         self._chunks.clear()
         self._uncharge()
 
@@ -254,7 +263,7 @@ class Assembler:
             allowed_bytes = CHUNK_OVERHEAD_BYTES + self._limits.max_target_bytes
             if overhead_bytes > allowed_bytes + CHUNK_OVERHEAD_RATIO * self.body_bytes:
                 raise malformed("too much around the chunks")
-        if not self._discarding:
+        if not self.discarding:
             self._held.total += self.body_bytes - self._charged
             self._charged = self.body_bytes
             if self._held.total > self._limits.max_held_bytes:
@@ -292,4 +301,4 @@ class Assembler:
         self._head_bytes = 0
         self._raw_bytes = 0
         self._chunks = []
-        self._discarding = False
+        self.discarding = False

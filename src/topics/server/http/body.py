@@ -9,6 +9,9 @@ import zlib
 
 from .refusal import PAYLOAD_TOO_LARGE, Refused, malformed
 
+# A shorter answer is sent as it is: compressing it costs more than it saves.
+GZIP_BYTES_MIN = 1024
+
 # Inflating this much takes about 0.5 ms, deflating it 3 ms.
 INLINE_BYTES = 256 << 10
 

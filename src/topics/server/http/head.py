@@ -68,7 +68,7 @@ class RequestHead:
         self.answer_line = b""
         """The Connection line that an answer needs, if it needs one."""
         self.plain = True
-        """The usual case, in which an answer needs neither a Connection line nor a second thought about its body."""
+        """The usual case: an answer needs no Connection line and has its body."""
         self.memo: object = None
         """The application's own: what it concluded from this head and need not work out again."""
 
@@ -121,7 +121,7 @@ def read_head(method: bytes, target: bytes, version: str, keep_alive: bool, head
         head.coding = b"" if coding == b"identity" else coding
     if b"accept-encoding" in headers:
         head.accepts_gzip = accepts_gzip(headers[b"accept-encoding"])
-    if b"upgrade" in headers and method == b"GET" and head.content_length == 0 and not head.http_1_0:
+    if b"upgrade" in headers and method == b"GET" and head.content_length == 0 and keep_alive and not head.http_1_0:
         offers = {offer.strip().lower() for offer in headers[b"upgrade"].split(b",")}
         head.offers_websocket = b"websocket" in offers
 
@@ -129,7 +129,7 @@ def read_head(method: bytes, target: bytes, version: str, keep_alive: bool, head
         head.answer_line = b"Connection: close\r\n"
     elif head.http_1_0:
         head.answer_line = b"Connection: keep-alive\r\n"
-    head.plain = not head.answer_line and not head.accepts_gzip and method != b"HEAD"
+    head.plain = not head.answer_line and method != b"HEAD"
     return head
 
 

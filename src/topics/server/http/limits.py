@@ -48,9 +48,6 @@ class HttpLimits:
     write_low_bytes: int = 16 << 10
     """Above the first nothing more is handed over for that client; below the second it goes on."""
 
-    gzip_min_bytes: int = 1024
-    """Smaller answers are sent as they are: compressing them costs more than it saves."""
-
     sweep_interval: float = 1.0
     clock: Callable[[], float] = time.perf_counter
     """Any clock that does not run backwards."""

@@ -7,12 +7,12 @@ mean the same the next time. Two memories, because equal bytes are found faster:
     heads    the whole head                           -> what was read
     shapes   the head without the length's digits     -> the same
 
-The memory belongs to one connection, since heads hold tokens, and is dropped as soon as the connection is idle
-for a while. Nothing is remembered that needs more than "head, then so many bytes": no chunks, no codings, no
-expectations, no upgrades, no last requests. The request line and Host checks cannot be bypassed by it: what was
-refused is never remembered.
+The memory belongs to one connection, since heads hold tokens, and is dropped when the connection has been idle for
+a while. Nothing is remembered that needs more than "a head, a blank line, so many bytes": no chunks, no codings, no
+expectations, no upgrades, no last requests. What was refused is never remembered, so no check can be avoided.
 
-What it is worth, per request: reading a head with llhttp and judging it takes 4.1 us, equal bytes 0.3 us, equal shape 0.9 us.
+Worth it: without the socket, to receive and answer a request with three header lines takes 8.3 us with llhttp, 2.0 us
+with an equal shape and 1.4 us with equal bytes.
 """
 
 from .head import RequestHead
@@ -20,6 +20,7 @@ from .head import RequestHead
 HEADS_MAX = 8
 HEAD_BYTES_MAX = 2048
 LENGTH_DIGITS_MAX = 9
+FORGET_SECONDS = 2.0
 
 _LENGTH_SPELLINGS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 
@@ -29,7 +30,7 @@ class HeadMemory:
 
     def __init__(self, body_bytes_max: int) -> None:
         self.heads: dict[bytes, RequestHead] = {}
-        """By the bytes before the blank line. A hit counts only if `content_length` bytes follow it, no more, no less."""
+        """By the bytes before the blank line. A hit counts only if exactly `content_length` bytes follow it."""
         self._shapes: dict[bytes, RequestHead] = {}
         self._length_mark = _LENGTH_SPELLINGS[0]
         self._body_bytes_max = body_bytes_max

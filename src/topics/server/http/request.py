@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .body import INLINE_BYTES, deflate
+from .body import GZIP_BYTES_MIN, INLINE_BYTES, deflate
+from .channel import Channel
 from .duplex import Duplex
 from .head import RequestHead
 from .response import JOIN_BYTES_MAX, JSON, JSON_STARTS, LENGTHS, has_body, render_head, render_stream_head
@@ -13,8 +14,6 @@ from .stream import Stream
 
 if TYPE_CHECKING:
     from .protocol import Connection
-
-_LENGTHS_MAX = len(LENGTHS)
 
 
 class Request:
@@ -79,10 +78,10 @@ class Request:
         self.answered = True
         connection = self._connection
         length = len(body)
-        if content_type is JSON and length < _LENGTHS_MAX and not headers and self.head.plain and not connection.last:
+        if content_type is JSON and length < GZIP_BYTES_MIN and self.head.plain and not connection.last:
             start = JSON_STARTS.get(status)
             if start is not None:
-                connection.write(b"".join((start, LENGTHS[length], body)))
+                connection.write(b"".join((start, LENGTHS[length], headers, b"\r\n", body)))
                 # `Connection.answered` in short: nothing waits, so the next request may come the fast way.
                 connection.current = None
                 if connection.busy:
@@ -101,7 +100,7 @@ class Request:
         connection = self._connection
         chunked = not self.head.http_1_0
         stream = Stream(connection, chunked)
-        if not connection.closed:
+        if self._is_reachable(stream):
             if not chunked:
                 connection.last = True
             elif connection.last:
@@ -120,7 +119,8 @@ class Request:
         self._answer_as_channel()
         connection = self._connection
         duplex = Duplex(connection)
-        if not connection.closed:
+        if self._is_reachable(duplex):
+            connection.open_channel(duplex)
             connection.open_duplex(duplex)
         return duplex
 
@@ -138,6 +138,14 @@ class Request:
             raise RuntimeError("the request has been answered already")
         self.answered = True
 
+    def _is_reachable(self, channel: Channel) -> bool:
+        """Whether anybody is left at the other end. Nobody keeps a channel open who has closed his sending side."""
+        connection = self._connection
+        if connection.ended and not connection.closed:
+            channel.closed = True
+            connection.close()
+        return not channel.closed
+
     def _respond_in_full(
         self, status: int, body: bytes, headers: bytes, content_type: bytes, compressible: bool
     ) -> None:
@@ -146,7 +154,7 @@ class Request:
         if (
             compressible
             and head.accepts_gzip
-            and len(body) >= connection.limits.gzip_min_bytes
+            and len(body) >= GZIP_BYTES_MIN
             and head.method != b"HEAD"
             and has_body(status)
         ):
