@@ -31,9 +31,9 @@ class Queue:
         return self.leases.grant(self.take(most), node, TOKEN, self.now + lease_ms, basket)
 
     def ack(self, *seqs: int, node: str = "w") -> list[int]:
-        chosen, skipped = self.leases.held_by(node, seqs, None)
-        self.leases.leave(chosen)
-        self.partition.kill(sorted(chosen))
+        parts, skipped = self.leases.held_by(node, list(seqs), None)
+        self.leases.leave(parts)
+        self.partition.kill(sorted([seq for _, some in parts for seq in some]))
         return skipped
 
     @property

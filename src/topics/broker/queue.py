@@ -8,6 +8,7 @@ Who waits for jobs sits at the `desk` of the partition; what is on its way to th
 delivered too often leave through `dead_letter`.
 """
 
+from collections.abc import Iterator
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,20 @@ from msgspec import Struct
 from topics.broker import dead_letter
 from topics.broker.committer import Note
 from topics.broker.desk import Claim, Claimed, Claimer, Desk, deal
-from topics.broker.settle import Ack, Lease, Nack, SettledReply, Told, is_logged, leased_fact, returned_fact, settled
+from topics.broker.settle import (
+    AckGroup,
+    Lease,
+    Nack,
+    SettledReply,
+    Told,
+    is_logged,
+    leased_fact,
+    returned_fact,
+    seqs_of_parts,
+    settled,
+)
 from topics.engine.jobs import JobTexts
-from topics.engine.lease import Leases, seqs_bytes
+from topics.engine.lease import Leases, Taken, seqs_bytes
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
@@ -37,12 +49,28 @@ class QueueCounters(Struct):
     dead_lettered: int
 
 
+class Tokens:
+    """Sixteen hexadecimal digits that nobody can guess, new every time; drawn in bulk, since each draw is a system call."""
+
+    def __init__(self) -> None:
+        self._drawn: Iterator[bytes] = iter(())
+
+    def next(self) -> bytes:
+        token = next(self._drawn, None)
+        if token is None:
+            digits = token_hex(8 * 512).encode()
+            self._drawn = iter([digits[start : start + 16] for start in range(0, len(digits), 16)])
+            token = next(self._drawn)
+        return token
+
+
 class Queues:
     """The queues among a broker's topics."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._texts = JobTexts()
+        self._tokens = Tokens()
         self._desks: dict[tuple[int, int], Desk] = {}
 
     # Looking
@@ -90,13 +118,15 @@ class Queues:
         """Lease jobs to the claim's node, at once or when the window, or the wait, is over."""
         if self._broker.parked(name, lambda: self.claim(name, number, claim), claim.fail):
             return
-        topic, partition, _ = self.find(name, number)
+        topic, partition, leases = self.find(name, number)
         if topic.config.claim_jitter_ms and claim.most:
             desk = self.desk(topic, partition)
             claim.wait(desk)
             desk.open_window()
-        else:
+        elif is_logged(topic):
             self.serve(topic, partition, [claim])
+        else:
+            self._serve_one(topic, partition, leases, claim)
 
     def desk(self, topic: Topic, partition: Partition) -> "Desk":
         key = (topic.id, partition.number)
@@ -117,13 +147,45 @@ class Queues:
         rooms = [claimer.room() for claimer in claimers]
         bound = config.max_deliveries if config.dead_letter is not None else 0
         taken = leases.take(partition, sum(rooms), bound)
+        self._share(topic, partition, leases, now_ms, claimers, rooms, taken)
+
+    def _serve_one(self, topic: Topic, partition: Partition, leases: Leases, claim: Claim) -> None:
+        """The same for a single claim, short where nothing is unusual: 9 us instead of 14."""
+        now_ms = self.refresh(topic, partition, leases)
+        config = topic.config
+        taken = leases.take(partition, claim.most, config.max_deliveries if config.dead_letter is not None else 0)
+        seqs = taken.seqs
+        if taken.dead or not seqs:
+            self._share(topic, partition, leases, now_ms, [claim], [claim.most], taken)
+            return
+        seqs.sort()
+        deadline = now_ms + (config.lease_ms if claim.lease_ms is None else claim.lease_ms)
+        grant = leases.grant(seqs, claim.node, self._tokens.next(), deadline)
+        jobs = self._texts.render(partition, grant, leases.all_deliveries(seqs))
+        claim.deliver(Claimed(topic, grant, jobs, leases.ready(partition.count)))
+        if self._desks:
+            desk = self._desks.get((topic.id, partition.number))
+            if desk is not None:
+                desk.set_timer()
+
+    def _share(
+        self,
+        topic: Topic,
+        partition: Partition,
+        leases: Leases,
+        now_ms: int,
+        claimers: list[Claimer],
+        rooms: list[int],
+        taken: Taken,
+    ) -> None:
+        config = topic.config
         hands = [taken.seqs] if len(claimers) == 1 else deal(taken.seqs, rooms)
         served: list[tuple[Claimer, Claimed]] = []
         for claimer, seqs in zip(claimers, hands, strict=True):
             if seqs:
                 seqs.sort()
                 lease_ms = config.lease_ms if claimer.lease_ms is None else claimer.lease_ms
-                grant = leases.grant(seqs, claimer.node, token_hex(8).encode(), now_ms + lease_ms, claimer.basket)
+                grant = leases.grant(seqs, claimer.node, self._tokens.next(), now_ms + lease_ms, claimer.basket)
                 jobs = self._texts.render(partition, grant, leases.all_deliveries(seqs))
                 served.append((claimer, Claimed(topic, grant, jobs, 0)))
                 if isinstance(claimer, Claim):
@@ -174,17 +236,21 @@ class Queues:
             return
         topic, partition, leases = self.find(name, number)
         self.refresh(topic, partition, leases)
-        chosen, skipped = leases.held_by(node, seqs, lease_ids)
-        acked = sorted(chosen)
-        if topic.config.durability == "ephemeral" or not chosen:
+        parts, skipped = leases.held_by(node, seqs, lease_ids)
+        if topic.config.durability == "ephemeral" or not parts:
+            acked = sorted(seqs_of_parts(parts))
             if acked:
                 partition.kill(acked)
-            reply(settled(topic, partition, acked, skipped))
+            reply(settled(topic, partition, len(acked), skipped))
             return
-        lane = broker.committer.lane_of(topic.id)
-        broker.committer.check_writable(lane)
-        leases.leave(chosen)
-        broker.committer.submit(lane, Ack(broker, topic, partition, acked, chosen, skipped, reply))
+        group: AckGroup | None = leases.acks
+        if group is None:
+            lane = broker.committer.lane_of(topic.id)
+            broker.committer.check_writable(lane)
+            group = leases.acks = AckGroup(broker, topic, partition)
+            broker.committer.submit(lane, group)
+        leases.leave(parts)
+        group.add(parts, skipped, reply)
 
     def nack(
         self,
@@ -202,17 +268,17 @@ class Queues:
             return
         topic, partition, leases = self.find(name, number)
         now_ms = self.refresh(topic, partition, leases)
-        chosen, skipped = leases.held_by(node, seqs, lease_ids)
-        nacked = list(chosen)
+        parts, skipped = leases.held_by(node, seqs, lease_ids)
         due = now_ms + delay_ms if delay_ms else None
-        if not is_logged(topic) or not chosen:
+        if not is_logged(topic) or not parts:
+            nacked = seqs_of_parts(parts)
             leases.give_back(nacked, due)
-            reply(settled(topic, partition, nacked, skipped))
+            reply(settled(topic, partition, len(nacked), skipped))
             return
         lane = broker.committer.lane_of(topic.id)
         broker.committer.check_writable(lane)
-        leases.leave(chosen)
-        broker.committer.submit(lane, Nack(topic, partition, chosen, skipped, due, reply))
+        leases.leave(parts)
+        broker.committer.submit(lane, Nack(topic, partition, parts, skipped, due, reply))
 
     def extend(
         self,
@@ -230,14 +296,16 @@ class Queues:
             return
         topic, partition, leases = self.find(name, number)
         now_ms = self.refresh(topic, partition, leases)
-        chosen, skipped = leases.held_by(node, seqs, lease_ids)
+        parts, skipped = leases.held_by(node, seqs, lease_ids)
         lane = broker.committer.lane_of(topic.id)
-        logged = is_logged(topic) and bool(chosen)
+        logged = is_logged(topic) and bool(parts)
         if logged:
             broker.committer.check_writable(lane)
         # True at once: a longer lease that the log then refuses harms nobody.
-        grants = leases.extend(chosen, now_ms + lease_ms)
-        outcome = settled(topic, partition, list(chosen), skipped)
+        grants = leases.extend(parts, now_ms + lease_ms)
+        extended = seqs_of_parts(parts)
+        outcome = settled(topic, partition, len(extended), skipped)
+        outcome.seqs = extended
         outcome.deadline = now_ms + lease_ms
         if logged:
             facts: list[Fact] = [leased_fact(topic, partition, leases, grant) for grant in grants]

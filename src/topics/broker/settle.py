@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from topics.broker.committer import Commit
-from topics.engine.lease import Grant, Leases, seqs_bytes
+from topics.engine.lease import Grant, Leases, Part, seqs_bytes
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError
@@ -25,21 +25,23 @@ class Settled(Struct):
     """The outcome of an ack, nack or extend."""
 
     topic: Topic
-    seqs: list[int]
+    count: int
     skipped: list[int]
     ready: int
     in_flight: int
     sync_ms: float = 0.0
+    # Of an extend: the jobs, and the deadline they have now.
+    seqs: list[int] = []
     deadline: int = 0
 
 
 SettledReply = Callable[[Settled | TopicsError], None]
 
 
-def settled(topic: Topic, partition: Partition, seqs: list[int], skipped: list[int]) -> Settled:
+def settled(topic: Topic, partition: Partition, count: int, skipped: list[int]) -> Settled:
     leases = partition.leases
     assert leases is not None
-    return Settled(topic, seqs, skipped, leases.ready(partition.count), leases.in_flight)
+    return Settled(topic, count, skipped, leases.ready(partition.count), leases.in_flight)
 
 
 class Passing(Protocol):
@@ -67,31 +69,42 @@ class Lease(Commit):
         self._passing.failed(error)
 
 
-class Ack(Commit):
-    """Jobs that are done, on their way out."""
+class Acked(Struct):
+    """One ack of one request."""
 
-    __slots__ = ("_broker", "_chosen", "_reply", "_seqs", "_skipped", "_topic")
+    parts: list[Part]
+    skipped: list[int]
+    count: int
+    reply: SettledReply
+
+
+class AckGroup(Commit):
+    """The acks of one turn to one partition: one frame, one delete, and an answer for each."""
+
+    __slots__ = ("_broker", "_members", "_seqs", "_topic")
 
     partition: Partition
 
-    def __init__(
-        self,
-        broker: "Broker",
-        topic: Topic,
-        partition: Partition,
-        seqs: list[int],
-        chosen: dict[int, Grant],
-        skipped: list[int],
-        reply: SettledReply,
-    ) -> None:
-        super().__init__([Deleted(topic.id, partition.number, seqs_bytes(seqs))], partition)
+    def __init__(self, broker: "Broker", topic: Topic, partition: Partition) -> None:
+        super().__init__(None, partition)
         self.sync = topic.config.durability == "fsync"
         self._broker = broker
         self._topic = topic
-        self._seqs = seqs
-        self._chosen = chosen
-        self._skipped = skipped
-        self._reply = reply
+        self._members: list[Acked] = []
+        self._seqs: list[int] = []
+
+    def add(self, parts: list[Part], skipped: list[int], reply: SettledReply) -> None:
+        """These jobs, which are leaving, are done."""
+        before = len(self._seqs)
+        for _, seqs in parts:
+            self._seqs += seqs
+        self._members.append(Acked(parts, skipped, len(self._seqs) - before, reply))
+
+    def encode(self, synced_lsn: int) -> bytes:
+        self._close()
+        self._seqs.sort()
+        self.facts = [Deleted(self._topic.id, self.partition.number, seqs_bytes(self._seqs))]
+        return super().encode(synced_lsn)
 
     def apply(self) -> None:
         # What `State.apply` does for a Deleted, without taking its seqs apart again.
@@ -99,22 +112,32 @@ class Ack(Commit):
         partition.kill(self._seqs)
         if partition.dropped:
             self._broker.keeper.collect_dropped(self._topic.id, partition, self.lsn)
-        outcome = settled(self._topic, partition, self._seqs, self._skipped)
-        if self._topic.config.durability == "fsync":
-            outcome.sync_ms = self.sync_ms
-        self._reply(outcome)
+        leases = partition.leases
+        assert leases is not None
+        sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
+        ready, in_flight = leases.ready(partition.count), leases.in_flight
+        for member in self._members:
+            member.reply(Settled(self._topic, member.count, member.skipped, ready, in_flight, sync_ms))
 
     def fail(self, error: TopicsError) -> None:
+        self._close()
         leases = self.partition.leases
         assert leases is not None
-        leases.stay(self._chosen)
-        self._reply(error)
+        for member in self._members:
+            leases.stay(member.parts)
+            member.reply(error)
+
+    def _close(self) -> None:
+        """Nothing is added any more."""
+        leases = self.partition.leases
+        if leases is not None and leases.acks is self:
+            leases.acks = None
 
 
 class Nack(Commit):
     """Jobs that are given back, on their way to the log."""
 
-    __slots__ = ("_chosen", "_due", "_reply", "_skipped", "_topic")
+    __slots__ = ("_due", "_parts", "_reply", "_skipped", "_topic")
 
     partition: Partition
 
@@ -122,18 +145,18 @@ class Nack(Commit):
         self,
         topic: Topic,
         partition: Partition,
-        chosen: dict[int, Grant],
+        parts: list[Part],
         skipped: list[int],
         due: int | None,
         reply: SettledReply,
     ) -> None:
         leases = partition.leases
         assert leases is not None
-        seqs = list(chosen)
+        seqs = seqs_of_parts(parts)
         super().__init__([returned_fact(topic, partition, seqs, leases.all_deliveries(seqs), due)], partition)
         self.sync = topic.config.durability == "fsync"
         self._topic = topic
-        self._chosen = chosen
+        self._parts = parts
         self._skipped = skipped
         self._due = due
         self._reply = reply
@@ -141,16 +164,16 @@ class Nack(Commit):
     def apply(self) -> None:
         leases = self.partition.leases
         assert leases is not None
-        seqs = list(self._chosen)
+        seqs = seqs_of_parts(self._parts)
         leases.give_back(seqs, self._due)
-        outcome = settled(self._topic, self.partition, seqs, self._skipped)
+        outcome = settled(self._topic, self.partition, len(seqs), self._skipped)
         outcome.sync_ms = self.sync_ms if self.sync else 0.0
         self._reply(outcome)
 
     def fail(self, error: TopicsError) -> None:
         leases = self.partition.leases
         assert leases is not None
-        leases.stay(self._chosen)
+        leases.stay(self._parts)
         self._reply(error)
 
 
@@ -173,6 +196,10 @@ class Told(Commit):
 
     def fail(self, error: TopicsError) -> None:
         self._reply(error)
+
+
+def seqs_of_parts(parts: list[Part]) -> list[int]:
+    return [seq for _, seqs in parts for seq in seqs]
 
 
 def is_logged(topic: Topic) -> bool:

@@ -6,6 +6,7 @@ Claims take neighbouring records of a page one after the other, so the columns o
 (taking a page of 256 records apart costs 8 us, rendering 16 jobs of it 6).
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ class Columns(Struct):
     metas: list[bytes] | None
     nodes: list[bytes] | None
     tags: list[bytes] | None
+    plain: bool
 
 
 class JobTexts:
@@ -35,32 +37,21 @@ class JobTexts:
         self._kept: dict[tuple[int, int, int], Columns] = {}
 
     def render(self, partition: Partition, grant: Grant, deliveries: list[int]) -> list[bytes]:
-        """The jobs of the grant, whose seqs ascend, one text each. Jobs that are gone meanwhile are left out."""
+        """The jobs of the grant, which are live and whose seqs ascend, one text each."""
         seqs = grant.seqs
         texts: list[bytes] = []
         count = len(seqs)
         index = 0
         while index < count:
-            seq = seqs[index]
-            page = partition.find(seq)
-            if page is None:
-                index += 1
-                continue
+            page = partition.page_at(seqs[index])
             columns = self._columns(partition, page)
-            first_seq = page.first_seq
             # The part of the list that lies in this page.
-            stop = index + 1
-            last_seq = first_seq + page.count - 1
-            if count - index <= page.count and seqs[-1] <= last_seq:
-                stop = count
-            else:
-                while stop < count and seqs[stop] <= last_seq:
-                    stop += 1
-            chosen = seqs[index:stop] if stop - index < count else seqs
-            if columns.metas is None and columns.nodes is None and columns.tags is None:
-                texts += _plain(grant, columns, chosen, deliveries[index:stop])
-            else:
-                texts += _full(grant, columns, chosen, deliveries[index:stop])
+            behind = page.first_seq + page.count
+            stop = count if seqs[-1] < behind else bisect_left(seqs, behind, index)
+            form = _plain if columns.plain else _full
+            if stop - index == count:
+                return form(grant, columns, seqs, deliveries)
+            texts += form(grant, columns, seqs[index:stop], deliveries[index:stop])
             index = stop
         return texts
 
@@ -77,6 +68,7 @@ class JobTexts:
             None if page.metas is None else column(page.metas, count),
             None if page.nodes is None else column(page.nodes, count),
             None if page.tags is None else column(page.tags, count),
+            page.metas is None and page.nodes is None and page.tags is None,
         )
         self._kept.pop(key, None)
         if len(self._kept) >= PAGES_KEPT:

@@ -26,10 +26,10 @@ place: backoff and reject decide `due_ms` in `give_back`, priority and per-key o
 """
 
 from array import array
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -60,6 +60,10 @@ class Grant:
 
     def lease_id(self, seq: int) -> str:
         return f"lease_{self.token.decode()}{seq:x}"
+
+
+# Some of the jobs of one delivery.
+Part = tuple[Grant, list[int]]
 
 
 class Taken(Struct):
@@ -95,6 +99,8 @@ class Leases:
         self.dead_lettered = 0
         # With those whose move is on its way to the log.
         self.dead_letters_decided = 0
+        # The acks of this turn that are still being gathered, if any.
+        self.acks: Any = None
         # Called when jobs became free or a node has fewer of them; set while somebody waits for that.
         self.wake: Callable[[], None] | None = None
         self._floor = 1
@@ -251,15 +257,23 @@ class Leases:
 
     # What holders do
 
-    def held_by(
-        self, node: str, seqs: Iterable[int], lease_ids: Sequence[str] | None
-    ) -> tuple[dict[int, Grant], list[int]]:
-        """Those of `seqs` that the node holds, under these lease ids if given, and those it does not."""
+    def held_by(self, node: str, seqs: list[int], lease_ids: list[str] | None) -> tuple[list[Part], list[int]]:
+        """Those of `seqs` that the node holds, under these lease ids if given, by their grant; and those it does not."""
         held = self._held
-        chosen: dict[int, Grant] = {}
+        # Usually the jobs of one delivery come back together (16 of them: 1.5 us so, 6 us one by one).
+        grants = [held.get(seq) for seq in seqs]
+        grant = grants[0]
+        if (
+            grant is not None
+            and lease_ids is None
+            and grant.node == node
+            and grants.count(grant) == len(seqs) == len(set(seqs))
+        ):
+            return [(grant, seqs)], []
+        parts: dict[int, Part] = {}
+        chosen: set[int] = set()
         skipped: list[int] = []
-        for index, seq in enumerate(seqs):
-            grant = held.get(seq)
+        for index, (seq, grant) in enumerate(zip(seqs, grants, strict=True)):
             if (
                 grant is None
                 or grant.node != node
@@ -268,31 +282,30 @@ class Leases:
             ):
                 skipped.append(seq)
             else:
-                chosen[seq] = grant
-        return chosen, skipped
+                chosen.add(seq)
+                parts.setdefault(id(grant), (grant, []))[1].append(seq)
+        return list(parts.values()), skipped
 
-    def leave(self, chosen: dict[int, Grant]) -> None:
+    def leave(self, parts: list[Part]) -> None:
         """An ack or nack of these held jobs is on its way to the log: nobody else gets them meanwhile."""
         held = self._held
-        for seq in chosen:
-            del held[seq]
-        self._leaving.update(chosen)
+        for grant, seqs in parts:
+            for seq in seqs:
+                del held[seq]
+            self._leaving.update(dict.fromkeys(seqs, grant))
 
-    def stay(self, chosen: dict[int, Grant]) -> None:
+    def stay(self, parts: list[Part]) -> None:
         """That did not reach the log: they are held as before, if they still exist."""
-        for seq, grant in chosen.items():
-            if self._leaving.pop(seq, None) is not None:
-                self._held[seq] = grant
-        for grant in {id(grant): grant for grant in chosen.values()}.values():
+        for grant, seqs in parts:
+            for seq in seqs:
+                if self._leaving.pop(seq, None) is not None:
+                    self._held[seq] = grant
             self._push(grant)
 
-    def extend(self, chosen: dict[int, Grant], deadline: int) -> list[Grant]:
+    def extend(self, parts: list[Part], deadline: int) -> list[Grant]:
         """The jobs, all held, are leased until `deadline`, under the lease ids they have. Answers the grants that say so."""
-        parts: dict[int, tuple[Grant, list[int]]] = {}
-        for seq, grant in chosen.items():
-            parts.setdefault(id(grant), (grant, []))[1].append(seq)
         extended = []
-        for grant, seqs in parts.values():
+        for grant, seqs in parts:
             for seq in seqs:
                 self._close(grant, seq)
             extended.append(self.grant(seqs, grant.node, grant.token, deadline, grant.basket))
@@ -336,6 +349,8 @@ class Leases:
         """These jobs are gone from the log, whatever they were here."""
         if not (self._held or self._leaving or self._returned or self._delayed or self._moving):
             return
+        if self._leaving:
+            seqs = self._forget_acked(seqs)
         for seq in seqs:
             self._forget(seq)
         if self.wake is not None:
@@ -452,11 +467,28 @@ class Leases:
         if self._delivered:
             self._delivered.pop(seq, None)
 
+    def _forget_acked(self, seqs: Iterable[int]) -> list[int]:
+        """Forget those that are leaving, all together: that is how jobs end. Answers the others."""
+        leaving = self._leaving
+        found = [(seq, leaving.pop(seq, None)) for seq in seqs]
+        grants = [grant for _, grant in found if grant is not None]
+        for grant, count in Counter(grants).items():
+            self._close_all(grant, count)
+            if grant.basket is not None:
+                grant.basket.difference_update([seq for seq, each in found if each is grant])
+        if self._delivered:
+            for seq, _ in found:
+                self._delivered.pop(seq, None)
+        return [] if len(grants) == len(found) else [seq for seq, grant in found if grant is None]
+
     def _close(self, grant: Grant, seq: int) -> None:
         """The job is no longer under this grant."""
         if grant.basket is not None:
             grant.basket.discard(seq)
-        grant.open -= 1
+        self._close_all(grant, 1)
+
+    def _close_all(self, grant: Grant, count: int) -> None:
+        grant.open -= count
         if not grant.open:
             self._grants -= 1
             deadlines = self._deadlines

@@ -467,11 +467,20 @@ class Partition:
 
         The run may end early where a segment does.
         """
-        first = self.next_live(seq)
-        if first is None:
-            return None
-        segment = self.segments[bisect_right(self._starts, first) - 1]
-        return first, segment.live_until(first, min(segment.last_seq + 1, first + most))
+        if seq < self.evict_floor or seq < self.delete_below:
+            seq = max(self.evict_floor, self.delete_below)
+        segments = self.segments
+        index = max(bisect_right(self._starts, seq) - 1, 0)
+        while index < len(segments):
+            run = segments[index].live_run(seq, most)
+            if run is not None:
+                return run
+            index += 1
+        return None
+
+    def page_at(self, seq: int) -> Page:
+        """The page around a record that is known to be live."""
+        return self.segments[bisect_right(self._starts, seq) - 1].page_at(seq)
 
     # Segments
 

@@ -11,7 +11,7 @@ Invariant: flags and `low` only ever take records away, so a record that is gone
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from topics.engine.tags import TagIndex
 from topics.model.match import TagMatch
@@ -84,13 +84,25 @@ class Segment(ABC):
         found = flags.find(_LIVE, seq - self.first_seq)
         return None if found < 0 else self.first_seq + found
 
-    def live_until(self, seq: int, stop: int) -> int:
-        """The first seq behind the live `seq`, below `stop`, that is not live; `stop` when there is none."""
+    def live_run(self, seq: int, most: int) -> tuple[int, int] | None:
+        """The first live seq at or after `seq`, and the end of the run of live ones from there, cut after `most`."""
+        first_seq, last_seq = self.first_seq, self.last_seq
+        if seq < self.low:
+            seq = self.low
+        if seq < first_seq:
+            seq = first_seq
+        if seq > last_seq:
+            return None
         flags = self.flags()
         if flags is None:
-            return stop
-        found = flags.find(1, seq - self.first_seq, stop - self.first_seq)
-        return stop if found < 0 else self.first_seq + found
+            return seq, min(last_seq + 1, seq + most)
+        position = flags.find(_LIVE, seq - first_seq)
+        if position < 0:
+            return None
+        end = flags.find(1, position, position + most)
+        if end < 0:
+            end = min(len(flags), position + most)
+        return first_seq + position, first_seq + end
 
     def last_live_below(self, bound: int) -> int | None:
         """The last live seq before `bound`."""
@@ -146,13 +158,19 @@ class Segment(ABC):
         self.live_bytes -= size
         return count, size
 
-    def kill(self, seqs: Iterable[int]) -> tuple[int, int]:
+    def kill(self, seqs: Sequence[int]) -> tuple[int, int]:
         """Those of `seqs` (ascending) that are live here are gone. Answers how many that took away, and their bytes."""
+        flags = self.flags()
+        count = len(seqs)
+        first, last = (seqs[0], seqs[-1]) if count else (0, -1)
+        if last - first + 1 == count > 1 and first >= self.low and last <= self.last_seq:
+            start, stop = first - self.first_seq, last - self.first_seq + 1
+            if flags is None or flags.find(1, start, stop) < 0:
+                return self._kill_run(first, last)
         positions: list[int] = []
         size = 0
         page: Page | None = None
         sizes: list[int] = []
-        flags = self.flags()
         for seq in seqs:
             position = seq - self.first_seq
             if seq < self.low or seq > self.last_seq or position < 0 or (flags is not None and flags[position]):
@@ -167,6 +185,28 @@ class Segment(ABC):
             self.live -= len(positions)
             self.live_bytes -= size
         return len(positions), size
+
+    def _kill_run(self, first: int, last: int) -> tuple[int, int]:
+        """All records first..last, which are live, are gone: what workers finish together stands together."""
+        size = 0
+        seq = first
+        while seq <= last:
+            page = self.page_at(seq)
+            page_first = page.first_seq
+            stop = min(page_first + page.count, last + 1)
+            size += (
+                page.size if stop - seq == page.count else sum(self.sizes(page)[seq - page_first : stop - page_first])
+            )
+            seq = stop
+        count = last - first + 1
+        self.flag_run(first - self.first_seq, last - self.first_seq + 1)
+        self.live -= count
+        self.live_bytes -= size
+        return count, size
+
+    def flag_run(self, start: int, stop: int) -> None:
+        """Set the flags of the records from position `start` to before `stop`."""
+        self.flag(list(range(start, stop)))
 
     def first_at_or_after(self, ts: int) -> int | None:
         """The first seq, live or not, whose `$ts` is at least `ts`; None when all are earlier."""
@@ -270,7 +310,13 @@ class HotSegment(Segment):
         for position in positions:
             flags[position] = 1
 
-    def kill(self, seqs: Iterable[int]) -> tuple[int, int]:
+    def flag_run(self, start: int, stop: int) -> None:
+        flags = self._flags
+        if flags is None:
+            flags = self._flags = bytearray(self.last_seq - self.first_seq + 1)
+        flags[start:stop] = b"\1" * (stop - start)
+
+    def kill(self, seqs: Sequence[int]) -> tuple[int, int]:
         taken = super().kill(seqs)
         flags = self._flags
         # A dead front is let go, so that a queue whose jobs are done from the front holds no memory for them.

@@ -95,7 +95,7 @@ def ack_jobs(broker: Broker, request: Request, name: str) -> None:
             b'{"topic":"%b","acked":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":{%b,"fsync_ms":%.3f}}'
             % (
                 outcome.topic.name_bytes,
-                len(outcome.seqs),
+                outcome.count,
                 repr(outcome.skipped).encode() if outcome.skipped else b"[]",
                 outcome.ready,
                 outcome.in_flight,
@@ -120,7 +120,7 @@ def nack_jobs(broker: Broker, request: Request, name: str) -> None:
             return
         fields = {
             "topic": name,
-            "nacked": len(outcome.seqs),
+            "nacked": outcome.count,
             "skipped": outcome.skipped,
             "ready": outcome.ready,
             "in_flight": outcome.in_flight,
@@ -143,7 +143,7 @@ def extend_jobs(broker: Broker, request: Request, name: str) -> None:
             return
         fields = {
             "topic": name,
-            "extended": len(outcome.seqs),
+            "extended": outcome.count,
             "skipped": outcome.skipped,
             "deadlines": {str(seq): outcome.deadline for seq in outcome.seqs},
         }
