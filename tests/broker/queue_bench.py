@@ -65,11 +65,10 @@ class QueueBench:
 
     def start_claim(
         self, most: int = 1, node: str = "w", lease_ms: int | None = None, wait_ms: int = 0, name: str = "q"
-    ) -> tuple[list[Claimed | TopicsError], Claim]:
+    ) -> tuple[list[Claimed | TopicsError], Claim | None]:
         """A claim that is only begun; its answer comes into the list."""
         answers: list[Claimed | TopicsError] = []
-        claim = Claim(node, most, lease_ms, wait_ms, answers.append)
-        self.broker.queues.claim(name, 0, claim)
+        claim = self.broker.queues.claim(name, 0, node, most, lease_ms, wait_ms, answers.append)
         return answers, claim
 
     def claim(self, most: int = 1, node: str = "w", lease_ms: int | None = None, name: str = "q") -> list[Job]:

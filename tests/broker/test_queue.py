@@ -189,6 +189,7 @@ def test_a_cancelled_claim_gets_no_jobs() -> None:
     bench = queue()
     answers, claim = bench.start_claim(wait_ms=200)
     bench.runtime.run()
+    assert claim is not None
     claim.cancel()
     bench.append(1)
     assert not answers
@@ -199,6 +200,7 @@ def test_a_claim_cancelled_while_its_lease_is_written_gives_the_jobs_back() -> N
     bench = queue(leases_durable=True)
     bench.append(1)
     answers, claim = bench.start_claim()
+    assert claim is not None
     claim.cancel()
     bench.runtime.run()
     assert not answers
@@ -279,6 +281,7 @@ def test_who_left_within_the_window_gets_nothing() -> None:
     bench.append(1, 2)
     gone, claim = bench.start_claim(2)
     there, _ = bench.start_claim(2)
+    assert claim is not None
     claim.cancel()
     bench.pass_time(50)
     assert not gone

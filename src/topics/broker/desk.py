@@ -30,6 +30,9 @@ class Claimed(Struct):
     ready: int
 
 
+ClaimReply = Callable[[Claimed | TopicsError], None]
+
+
 class Claimer(Protocol):
     """Somebody who wants jobs: one request, or a connection that takes them as long as it lives."""
 
@@ -62,7 +65,7 @@ class Claim:
         most: int,
         lease_ms: int | None,
         wait_ms: int,
-        reply: Callable[[Claimed | TopicsError], None],
+        reply: ClaimReply,
     ) -> None:
         self.node = node
         self.most = most

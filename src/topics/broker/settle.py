@@ -109,11 +109,13 @@ class AckGroup(Commit):
     def apply(self) -> None:
         # What `State.apply` does for a Deleted, without taking its seqs apart again.
         partition = self.partition
+        leases = partition.leases
+        assert leases is not None
+        for member in self._members:
+            leases.acked(member.parts)
         partition.kill(self._seqs)
         if partition.dropped:
             self._broker.keeper.collect_dropped(self._topic.id, partition, self.lsn)
-        leases = partition.leases
-        assert leases is not None
         sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
         ready, in_flight = leases.ready(partition.count), leases.in_flight
         for member in self._members:

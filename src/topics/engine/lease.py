@@ -26,7 +26,7 @@ place: backoff and reject decide `due_ms` in `give_back`, priority and per-key o
 """
 
 from array import array
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -294,6 +294,21 @@ class Leases:
                 del held[seq]
             self._leaving.update(dict.fromkeys(seqs, grant))
 
+    def acked(self, parts: list[Part]) -> None:
+        """The log has it: these jobs, which were leaving, are gone. `forget` can do this too, but does it one by one."""
+        leaving = self._leaving
+        for grant, seqs in parts:
+            gone = [leaving.pop(seq, None) for seq in seqs]
+            self._close_all(grant, len(gone) - gone.count(None))
+            if grant.basket is not None:
+                grant.basket.difference_update(seqs)
+        if self._delivered:
+            for _, seqs in parts:
+                for seq in seqs:
+                    self._delivered.pop(seq, None)
+        if self.wake is not None:
+            self.wake()
+
     def stay(self, parts: list[Part]) -> None:
         """That did not reach the log: they are held as before, if they still exist."""
         for grant, seqs in parts:
@@ -349,8 +364,6 @@ class Leases:
         """These jobs are gone from the log, whatever they were here."""
         if not (self._held or self._leaving or self._returned or self._delayed or self._moving):
             return
-        if self._leaving:
-            seqs = self._forget_acked(seqs)
         for seq in seqs:
             self._forget(seq)
         if self.wake is not None:
@@ -466,20 +479,6 @@ class Leases:
             self._moving.discard(seq)
         if self._delivered:
             self._delivered.pop(seq, None)
-
-    def _forget_acked(self, seqs: Iterable[int]) -> list[int]:
-        """Forget those that are leaving, all together: that is how jobs end. Answers the others."""
-        leaving = self._leaving
-        found = [(seq, leaving.pop(seq, None)) for seq in seqs]
-        grants = [grant for _, grant in found if grant is not None]
-        for grant, count in Counter(grants).items():
-            self._close_all(grant, count)
-            if grant.basket is not None:
-                grant.basket.difference_update([seq for seq, each in found if each is grant])
-        if self._delivered:
-            for seq, _ in found:
-                self._delivered.pop(seq, None)
-        return [] if len(grants) == len(found) else [seq for seq, grant in found if grant is None]
 
     def _close(self, grant: Grant, seq: int) -> None:
         """The job is no longer under this grant."""

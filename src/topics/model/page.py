@@ -101,7 +101,7 @@ def column(text: bytes | None, count: int) -> list[bytes]:
 
 def record_sizes(page: Page) -> list[int]:
     """What each record counts as in `bytes`; sums up to `page.size`."""
-    sizes = [RECORD_OVERHEAD + len(text) for text in page.data.split(SEPARATOR)]
+    sizes = list(map(RECORD_OVERHEAD.__add__, map(len, page.data.split(SEPARATOR))))
     for texts in (page.metas, page.nodes, page.tags):
         if texts is not None:
             sizes = [size + len(text) for size, text in zip(sizes, texts.split(SEPARATOR), strict=True)]

@@ -9,13 +9,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from topics.broker.broker import Broker
-from topics.broker.desk import Claim, Claimed
+from topics.broker.desk import Claimed
 from topics.broker.settle import Settled
 from topics.model.batch import DELAY_MS_MOST
 from topics.model.config import LEASE_MS_LEAST, LEASE_MS_MOST, U64, check_u64, clamp
 from topics.model.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.model.limits import Limits
-from topics.model.names import check_topic_name
 from topics.server.answers import elapsed_ms, send, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import Request
@@ -56,7 +55,6 @@ _extend_decoder = msgspec.json.Decoder(ExtendBody)
 
 def claim_jobs(broker: Broker, request: Request, name: str) -> None:
     require_json(request)
-    check_topic_name(name)
     body = decode(request.body, _claim_decoder)
     limits = broker.limits
     check_node(body.node, limits)
@@ -75,15 +73,16 @@ def claim_jobs(broker: Broker, request: Request, name: str) -> None:
         )
         request.respond(200, body)
 
-    claim = Claim(body.node, min(body.max, limits.max_claim), lease_ms, min(body.wait_ms, limits.max_wait_ms), reply)
-    broker.queues.claim(name, body.partition, claim)
-    if not request.answered:
+    wait_ms = min(body.wait_ms, limits.max_wait_ms)
+    claim = broker.queues.claim(
+        name, body.partition, body.node, min(body.max, limits.max_claim), lease_ms, wait_ms, reply
+    )
+    if claim is not None and not request.answered:
         request.on_disconnect(claim.cancel)
 
 
 def ack_jobs(broker: Broker, request: Request, name: str) -> None:
     require_json(request)
-    check_topic_name(name)
     body = decode(request.body, _ack_decoder)
     _check(body, broker.limits)
 
@@ -110,7 +109,6 @@ def ack_jobs(broker: Broker, request: Request, name: str) -> None:
 
 def nack_jobs(broker: Broker, request: Request, name: str) -> None:
     require_json(request)
-    check_topic_name(name)
     body = decode(request.body, _nack_decoder)
     _check(body, broker.limits)
 
@@ -133,7 +131,6 @@ def nack_jobs(broker: Broker, request: Request, name: str) -> None:
 
 def extend_jobs(broker: Broker, request: Request, name: str) -> None:
     require_json(request)
-    check_topic_name(name)
     body = decode(request.body, _extend_decoder)
     _check(body, broker.limits)
 

@@ -78,10 +78,18 @@ class Request:
         self.answered = True
         connection = self._connection
         length = len(body)
-        if content_type is JSON and length < GZIP_BYTES_MIN and self.head.plain and not connection.last:
+        if (
+            content_type is JSON
+            and (length < GZIP_BYTES_MIN or (length <= JOIN_BYTES_MAX and not self.head.accepts_gzip))
+            and self.head.plain
+            and not connection.last
+        ):
             start = JSON_STARTS.get(status)
             if start is not None:
-                connection.write(b"".join((start, LENGTHS[length], headers, b"\r\n", body)))
+                size = LENGTHS[length] if length < GZIP_BYTES_MIN else b"%d
+" % length
+                connection.write(b"".join((start, size, headers, b"
+", body)))
                 # `Connection.answered` in short: nothing waits, so the next request may come the fast way.
                 connection.current = None
                 if connection.busy:
