@@ -118,7 +118,9 @@ def jobs_of(answers: list[Claimed | TopicsError]) -> list[Job]:
     (answer,) = answers
     if isinstance(answer, TopicsError):
         raise answer
-    return [json.loads(job) for job in answer.jobs]
+    jobs: list[Job] = json.loads(b"[%b]" % b",".join(answer.jobs))
+    assert len(jobs) == answer.count
+    return jobs
 
 
 def seqs_of(jobs: list[Job]) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 from topics.broker.broker import Broker
 from topics.broker.checkpoint import StorageSettings
 from topics.broker.recovery import recover
-from topics.broker.stages import Committed, CommitRequest, Write, commit, drop_stages, stage
+from topics.broker.stages import CommitRequest, Committed, Write, commit, drop_stages, stage
 from topics.engine.render import USUAL
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange

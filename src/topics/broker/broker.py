@@ -430,9 +430,6 @@ class Broker:
         """Whether the topic is being created, changed or deleted; then `again` is called when that is decided."""
         return bool(self._busy) and self._parked(name, again, reply)
 
-    def is_busy(self, name: str) -> bool:
-        return name in self._busy
-
     def keep_busy(self, name: str) -> None:
         """Requests for this topic wait until `release`."""
         self._busy.setdefault(name, [])

@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 
 
 class Claimed(Struct):
-    """Jobs leased to somebody, each rendered. `grant` is None when there were none."""
+    """Jobs leased to somebody, rendered: for a stream one by one, for a request as one text with commas.
+
+    `grant` is None when there were none.
+    """
 
     topic: Topic
     grant: Grant | None
     jobs: list[bytes]
     ready: int
+
+    @property
+    def count(self) -> int:
+        return 0 if self.grant is None else len(self.grant.seqs)
 
 
 ClaimReply = Callable[[Claimed | TopicsError], None]

@@ -144,8 +144,8 @@ class Queues:
         grant = leases.grant(
             seqs, node, self._tokens.next(), now_ms + (config.lease_ms if lease_ms is None else lease_ms)
         )
-        jobs = self._texts.render(partition, grant, leases.all_deliveries(seqs))
-        reply(Claimed(topic, grant, jobs, leases.ready(partition.count)))
+        jobs = self._texts.joined(partition, grant, leases.all_deliveries(seqs))
+        reply(Claimed(topic, grant, [jobs], leases.ready(partition.count)))
         if self._desks:
             desk = self._desks.get((topic.id, partition.number))
             if desk is not None:
@@ -200,7 +200,11 @@ class Queues:
                 seqs.sort()
                 lease_ms = config.lease_ms if claimer.lease_ms is None else claimer.lease_ms
                 grant = leases.grant(seqs, claimer.node, self._tokens.next(), now_ms + lease_ms, claimer.basket)
-                jobs = self._texts.render(partition, grant, leases.all_deliveries(seqs))
+                deliveries = leases.all_deliveries(seqs)
+                if claimer.basket is None:
+                    jobs = [self._texts.joined(partition, grant, deliveries)]
+                else:
+                    jobs = self._texts.render(partition, grant, deliveries)
                 served.append((claimer, Claimed(topic, grant, jobs, 0)))
                 if isinstance(claimer, Claim):
                     claimer.granted()

@@ -107,6 +107,12 @@ class SealedSegment(Segment):
             self._flags[position] = 1
         self._shelf.dirty.add(self)
 
+    def flag_run(self, start: int, stop: int) -> None:
+        if self._flags is None:
+            self._flags = bytearray(self.records)
+        self._flags[start:stop] = b"\1" * (stop - start)
+        self._shelf.dirty.add(self)
+
     def tagged(self, match: TagMatch, bound: int) -> list[int]:
         return self._shelf.file(self.base, self.info).find(match, bound)
 

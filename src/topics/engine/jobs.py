@@ -3,7 +3,8 @@
     {"$seq":..,"lease_id":"lease_..","deadline":..,"$ts":..,"$node":..,"$tag":..,"deliveries":..,"data":..,"meta":..}
 
 Claims take neighbouring records of a page one after the other, so the columns of the last few pages are kept apart
-(taking a page of 256 records apart costs 8 us, rendering 16 jobs of it 6).
+(taking a page of 256 records apart costs 8 us). Fresh neighbours without tag, node and meta are put together from pieces
+with one join, as in `render` (16 jobs: 2 us against 6).
 """
 
 from bisect import bisect_left
@@ -13,7 +14,8 @@ from msgspec import Struct
 
 from topics.engine.lease import Grant
 from topics.engine.partition import Partition
-from topics.model.page import SEPARATOR, Page, column, page_times
+from topics.engine.render import number_pieces
+from topics.model.page import Page, column, page_datas, page_times
 
 PAGES_KEPT = 8
 
@@ -35,6 +37,19 @@ class JobTexts:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int, int], Columns] = {}
+
+    def joined(self, partition: Partition, grant: Grant, deliveries: list[int]) -> bytes:
+        """The same as `render`, comma between them."""
+        seqs = grant.seqs
+        first, count = seqs[0], len(seqs)
+        if seqs[-1] - first == count - 1 == deliveries.count(1) - 1:
+            page = partition.page_at(first)
+            start = first - page.first_seq
+            if start + count <= page.count:
+                columns = self._columns(partition, page)
+                if columns.plain:
+                    return _run(grant, columns, start, count)
+        return b",".join(self.render(partition, grant, deliveries))
 
     def render(self, partition: Partition, grant: Grant, deliveries: list[int]) -> list[bytes]:
         """The jobs of the grant, which are live and whose seqs ascend, one text each."""
@@ -64,7 +79,7 @@ class JobTexts:
         columns = Columns(
             page,
             page_times(page),
-            [page.data] if count == 1 else page.data.split(SEPARATOR),
+            page_datas(page),
             None if page.metas is None else column(page.metas, count),
             None if page.nodes is None else column(page.nodes, count),
             None if page.tags is None else column(page.tags, count),
@@ -77,8 +92,33 @@ class JobTexts:
         return columns
 
 
+def _run(grant: Grant, columns: Columns, start: int, count: int) -> bytes:
+    page = columns.page
+    heads, tails = number_pieces(page.first_seq + start, count)
+    # The head of each closes the job before it and begins with its `$seq`; the lease id ends with the same digits.
+    pieces: list[bytes] = [b"}"] * (7 * count + 1)
+    end = 7 * count
+    pieces[0:end:7] = heads
+    pieces[1:end:7] = tails
+    pieces[2:end:7] = [b',"lease_id":"lease_' + grant.token] * count
+    pieces[3:end:7] = [head[9:] for head in heads]
+    pieces[4:end:7] = tails
+    pieces[5:end:7] = _middles(grant.deadline, columns.times[start : start + count])
+    pieces[6:end:7] = columns.data[start : start + count]
+    pieces[0] = heads[0][2:]
+    return b"".join(pieces)
+
+
+def _middles(deadline: int, times: Sequence[int]) -> list[bytes]:
+    form = b'","deadline":%d,"$ts":%%d,"deliveries":1,"data":' % deadline
+    # Times never fall, so equal ends mean equal times.
+    if times[0] == times[-1]:
+        return [form % times[0]] * len(times)
+    return [form % ts for ts in times]
+
+
 def _plain(grant: Grant, columns: Columns, seqs: list[int], deliveries: list[int]) -> list[bytes]:
-    form = b'{"$seq":%%d,"lease_id":"lease_%b%%x","deadline":%d,"$ts":%%d,"deliveries":%%d,"data":%%b}' % (
+    form = b'{"$seq":%%d,"lease_id":"lease_%b%%d","deadline":%d,"$ts":%%d,"deliveries":%%d,"data":%%b}' % (
         grant.token,
         grant.deadline,
     )
@@ -100,7 +140,7 @@ def _full(grant: Grant, columns: Columns, seqs: list[int], deliveries: list[int]
     texts = []
     for seq, count in zip(seqs, deliveries, strict=True):
         position = seq - first_seq
-        text = b'{"$seq":%d,"lease_id":"lease_%b%x","deadline":%d,"$ts":%d' % (
+        text = b'{"$seq":%d,"lease_id":"lease_%b%d","deadline":%d,"$ts":%d' % (
             seq,
             grant.token,
             seq,

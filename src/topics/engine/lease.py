@@ -59,7 +59,8 @@ class Grant:
         self.open = len(seqs)
 
     def lease_id(self, seq: int) -> str:
-        return f"lease_{self.token.decode()}{seq:x}"
+        # Decimal digits are hexadecimal ones too, and the seq is rendered already.
+        return f"lease_{self.token.decode()}{seq}"
 
 
 # Some of the jobs of one delivery.

@@ -42,7 +42,7 @@ def render_run(page: Page, start: int, stop: int) -> bytes:
     datas = page_datas(page)
     if count != page.count:
         datas = datas[start:stop]
-    heads, tails = _numbers(page.first_seq + start, count)
+    heads, tails = number_pieces(page.first_seq + start, count)
     times = page.times
     if isinstance(times, int):
         middles = [b',"$ts":%d' % times] * count
@@ -104,7 +104,7 @@ _THREE_DIGITS = [b"%03d" % number for number in range(1000)]
 _SHORT = [b"%d" % number for number in range(1000)]
 
 
-def _numbers(first: int, count: int) -> tuple[list[bytes], list[bytes]]:
+def number_pieces(first: int, count: int) -> tuple[list[bytes], list[bytes]]:
     """The beginnings of `count` records from seq `first` on: all digits but three, and the last three."""
     heads: list[bytes] = []
     tails: list[bytes] = []

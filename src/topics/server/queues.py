@@ -3,7 +3,7 @@
 Beyond the contract: `wait_ms` on a claim waits for jobs that are not there yet, and `partition` names another partition.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -53,12 +53,44 @@ _nack_decoder = msgspec.json.Decoder(NackBody)
 _extend_decoder = msgspec.json.Decoder(ExtendBody)
 
 
+class _Wish(NamedTuple):
+    """A claim's body, checked and clamped."""
+
+    partition: int
+    node: str
+    most: int
+    lease_ms: int | None
+    wait_ms: int
+
+
+# A worker sends the same few bytes again and again.
+_kept_wishes: dict[bytes, _Wish] = {}
+WISHES_KEPT = 1024
+WISH_BYTES = 256
+
+
+def _wish(body: bytes, limits: Limits) -> _Wish:
+    fields = decode(body, _claim_decoder)
+    check_node(fields.node, limits)
+    return _Wish(
+        fields.partition,
+        fields.node,
+        min(fields.max, limits.max_claim),
+        None if fields.lease_ms is None else clamp(fields.lease_ms, LEASE_MS_LEAST, LEASE_MS_MOST),
+        min(fields.wait_ms, limits.max_wait_ms),
+    )
+
+
 def claim_jobs(broker: Broker, request: Request, name: str) -> None:
     require_json(request)
-    body = decode(request.body, _claim_decoder)
-    limits = broker.limits
-    check_node(body.node, limits)
-    lease_ms = None if body.lease_ms is None else clamp(body.lease_ms, LEASE_MS_LEAST, LEASE_MS_MOST)
+    text = request.body
+    wish = _kept_wishes.get(text)
+    if wish is None:
+        wish = _wish(text, broker.limits)
+        if len(text) <= WISH_BYTES:
+            if len(_kept_wishes) >= WISHES_KEPT:
+                _kept_wishes.clear()
+            _kept_wishes[text] = wish
 
     def reply(outcome: Claimed | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -66,17 +98,14 @@ def claim_jobs(broker: Broker, request: Request, name: str) -> None:
             return
         body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d,"performance":{%b,"throttle_wait_ms":0.0}}' % (
             outcome.topic.name_bytes,
-            b",".join(outcome.jobs),
-            len(outcome.jobs),
+            outcome.jobs[0] if outcome.jobs else b"",
+            outcome.count,
             outcome.ready,
             _total(request),
         )
         request.respond(200, body)
 
-    wait_ms = min(body.wait_ms, limits.max_wait_ms)
-    claim = broker.queues.claim(
-        name, body.partition, body.node, min(body.max, limits.max_claim), lease_ms, wait_ms, reply
-    )
+    claim = broker.queues.claim(name, *wish, reply)
     if claim is not None and not request.answered:
         request.on_disconnect(claim.cancel)
 
