@@ -77,8 +77,9 @@ class Queues:
 
     def find(self, name: str, number: int) -> tuple[Topic, Partition, Leases]:
         """Raises NotFound, and Conflict when the topic is a log."""
-        topic = self._broker.topic(name)
-        partition = self._broker.partition(topic, number)
+        broker = self._broker
+        topic = broker.state.topics.get(name) or broker.topic(name)
+        partition = broker.partition(topic, number) if number else topic.partitions[0]
         if partition.leases is None:
             raise not_a_queue(name)
         return topic, partition, partition.leases

@@ -113,7 +113,7 @@ class AckGroup(Commit):
         assert leases is not None
         for member in self._members:
             leases.acked(member.parts)
-        partition.kill(self._seqs)
+        partition.kill(self._seqs, leases_know=True)
         if partition.dropped:
             self._broker.keeper.collect_dropped(self._topic.id, partition, self.lsn)
         sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0

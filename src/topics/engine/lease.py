@@ -29,6 +29,7 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -45,7 +46,7 @@ SWEEP_LEAST = 1024
 class Grant:
     """One delivery: some jobs leased to one node until one deadline."""
 
-    __slots__ = ("basket", "deadline", "node", "open", "seqs", "token")
+    __slots__ = ("basket", "deadline", "leaving", "node", "open", "seqs", "token")
 
     def __init__(self, node: str, token: bytes, deadline: int, seqs: list[int], basket: set[int] | None) -> None:
         self.node = node
@@ -57,6 +58,8 @@ class Grant:
         self.basket = basket
         # How many of `seqs` are still held or leaving under this grant.
         self.open = len(seqs)
+        # All that are left of it are leaving together; they then stay where they are among the held ones.
+        self.leaving = False
 
     def lease_id(self, seq: int) -> str:
         # Decimal digits are hexadecimal ones too, and the seq is rendered already.
@@ -175,7 +178,7 @@ class Leases:
         held = self._held
         while deadlines and deadlines[0][0] < now_ms:
             grant = heappop(deadlines)[2]
-            if grant.open:
+            if grant.open and not grant.leaving:
                 # Those still leaving bring an entry of their own if they come back.
                 over = [seq for seq in grant.seqs if held.get(seq) is grant]
                 for seq in over:
@@ -262,10 +265,11 @@ class Leases:
         """Those of `seqs` that the node holds, under these lease ids if given, by their grant; and those it does not."""
         held = self._held
         # Usually the jobs of one delivery come back together (16 of them: 1.5 us so, 6 us one by one).
-        grants = [held.get(seq) for seq in seqs]
+        grants = list(map(held.get, seqs))
         grant = grants[0]
         if (
             grant is not None
+            and not grant.leaving
             and lease_ids is None
             and grant.node == node
             and grants.count(grant) == len(seqs) == len(set(seqs))
@@ -277,6 +281,7 @@ class Leases:
         for index, (seq, grant) in enumerate(zip(seqs, grants, strict=True)):
             if (
                 grant is None
+                or grant.leaving
                 or grant.node != node
                 or seq in chosen
                 or (lease_ids is not None and lease_ids[index] != grant.lease_id(seq))
@@ -291,15 +296,18 @@ class Leases:
         """An ack or nack of these held jobs is on its way to the log: nobody else gets them meanwhile."""
         held = self._held
         for grant, seqs in parts:
-            for seq in seqs:
-                del held[seq]
-            self._leaving.update(dict.fromkeys(seqs, grant))
+            if len(seqs) == grant.open:
+                grant.leaving = True
+            else:
+                for seq in seqs:
+                    del held[seq]
+                self._leaving.update(dict.fromkeys(seqs, grant))
 
     def acked(self, parts: list[Part]) -> None:
         """The log has it: these jobs, which were leaving, are gone. `forget` can do this too, but does it one by one."""
-        leaving = self._leaving
         for grant, seqs in parts:
-            gone = [leaving.pop(seq, None) for seq in seqs]
+            place = self._held if grant.leaving else self._leaving
+            gone = list(map(place.pop, seqs, repeat(None)))
             self._close_all(grant, len(gone) - gone.count(None))
             if grant.basket is not None:
                 grant.basket.difference_update(seqs)
@@ -313,9 +321,12 @@ class Leases:
     def stay(self, parts: list[Part]) -> None:
         """That did not reach the log: they are held as before, if they still exist."""
         for grant, seqs in parts:
-            for seq in seqs:
-                if self._leaving.pop(seq, None) is not None:
-                    self._held[seq] = grant
+            if grant.leaving:
+                grant.leaving = False
+            else:
+                for seq in seqs:
+                    if self._leaving.pop(seq, None) is not None:
+                        self._held[seq] = grant
             self._push(grant)
 
     def extend(self, parts: list[Part], deadline: int) -> list[Grant]:
@@ -339,7 +350,8 @@ class Leases:
 
     def of_basket(self, basket: set[int]) -> list[int]:
         """The jobs still held under deliveries into this basket."""
-        return sorted([seq for seq in basket if (grant := self._held.get(seq)) is not None and grant.basket is basket])
+        held = [(seq, self._held.get(seq)) for seq in sorted(basket)]
+        return [seq for seq, grant in held if grant is not None and grant.basket is basket and not grant.leaving]
 
     def of_grant(self, grant: Grant) -> list[int]:
         """The jobs still held under this delivery."""

@@ -271,7 +271,7 @@ class Partition:
         seqs.frombytes(fact.seqs)
         return self.kill(seqs)
 
-    def kill(self, seqs: "array[int] | list[int]") -> int:
+    def kill(self, seqs: "array[int] | list[int]", *, leases_know: bool = False) -> int:
         """These records (ascending seqs) are deleted; answers how many were live."""
         taken = 0
         start = 0
@@ -292,7 +292,7 @@ class Partition:
             self._earliest = self._oldest_ts = None
             if emptied:
                 self._drop_empty()
-        if self.leases is not None:
+        if self.leases is not None and not leases_know:
             self.leases.forget(seqs)
         return taken
 
