@@ -148,9 +148,7 @@ class Queues:
         jobs = self._texts.joined(partition, grant, leases.all_deliveries(seqs))
         reply(Claimed(topic, grant, [jobs], leases.ready(partition.count)))
         if self._desks:
-            desk = self._desks.get((topic.id, partition.number))
-            if desk is not None:
-                desk.set_timer()
+            self._reset_timer(topic, partition)
         return None
 
     def _claim(self, name: str, number: int, claim: Claim) -> None:
@@ -240,6 +238,10 @@ class Queues:
                     claimer.start_waiting()
                 else:
                     claimer.deliver(Claimed(topic, None, [], ready))
+        self._reset_timer(topic, partition)
+
+    def _reset_timer(self, topic: Topic, partition: Partition) -> None:
+        """A deadline has changed: those who wait for it may have to look sooner."""
         desk = self._desks.get((topic.id, partition.number))
         if desk is not None:
             desk.set_timer()
@@ -323,6 +325,7 @@ class Queues:
         # True at once: a longer lease that the log then refuses harms nobody.
         grants = leases.extend(parts, now_ms + lease_ms)
         extended = seqs_of_parts(parts)
+        self._reset_timer(topic, partition)
         outcome = settled(topic, partition, len(extended), skipped)
         outcome.seqs = extended
         outcome.deadline = now_ms + lease_ms

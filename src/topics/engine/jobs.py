@@ -18,6 +18,7 @@ from topics.engine.render import number_pieces
 from topics.model.page import Page, column, page_datas, page_times
 
 PAGES_KEPT = 8
+_HEAD_BYTES = len(b'},{"$seq":')
 
 
 class Columns(Struct):
@@ -101,7 +102,7 @@ def _run(grant: Grant, columns: Columns, start: int, count: int) -> bytes:
     pieces[0:end:7] = heads
     pieces[1:end:7] = tails
     pieces[2:end:7] = [b',"lease_id":"lease_' + grant.token] * count
-    pieces[3:end:7] = [head[9:] for head in heads]
+    pieces[3:end:7] = [head[_HEAD_BYTES:] for head in heads]
     pieces[4:end:7] = tails
     pieces[5:end:7] = _middles(grant.deadline, columns.times[start : start + count])
     pieces[6:end:7] = columns.data[start : start + count]
