@@ -6,7 +6,7 @@ import sys
 
 from bench.tools import HEADER
 
-SUITES = ("core", "pressure")
+SUITES = ("core", "queues", "pressure")
 
 
 def run(arguments: list[str]) -> int:
