@@ -86,10 +86,8 @@ class Request:
         ):
             start = JSON_STARTS.get(status)
             if start is not None:
-                size = LENGTHS[length] if length < GZIP_BYTES_MIN else b"%d
-" % length
-                connection.write(b"".join((start, size, headers, b"
-", body)))
+                size = LENGTHS[length] if length < GZIP_BYTES_MIN else b"%d\r\n" % length
+                connection.write(b"".join((start, size, headers, b"\r\n", body)))
                 # `Connection.answered` in short: nothing waits, so the next request may come the fast way.
                 connection.current = None
                 if connection.busy:
