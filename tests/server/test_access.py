@@ -1,5 +1,7 @@
 """Who may do what: keys, scopes and prefixes on every route."""
 
+import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from topics.server.access import ADMIN, ANY_KEY, DELETE, EVERYONE, NOBODY, PROBE
 from topics.server.application import TopicsApplication
 from topics.server.routing import Routes
 from topics.server.service import Service
+from topics.server.slow import slow_requests
 
 RECORDS = {"records": [{"data": 1}]}
 KEYS = "full,reader:read,writer:write,deleter:delete,admin:admin,claimer:rw,tenant::t42:|shared.,treader:r:t42:"
@@ -255,6 +258,21 @@ async def test_caller_whose_credential_runs_out_is_looked_at_every_time(house: H
     client = await house.connect()
     request = raw("GET", "/v0/topics", headers=("Authorization: Basic dTpw",))
     assert [(await client.ask(request)).status for _ in range(4)] == [200, 200, 401, 401]
+
+
+@in_house(API_KEYS=KEYS)
+async def test_no_token_gets_into_the_log(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for key in ("full", "wrong-token", "reader"):
+        for path in ("/v0/topics", "/v0/topics/x?token=query-token", "/v0/metrics"):
+            await house.ask("GET", path, key=key)
+    house.app._ended = slow_requests(0)
+    await house.ask("GET", "/v0/topics?token=query-token", key="full")
+    await asyncio.sleep(0)
+    assert "slow request" in caplog.text
+    everything = caplog.text + repr([vars(record) for record in caplog.records])
+    for token in ("full", "wrong-token", "reader", "query-token"):
+        assert token not in everything
 
 
 def test_nobody_may_do_nothing_and_everyone_everything() -> None:

@@ -9,6 +9,7 @@ from topics.model.errors import TopicsError
 from topics.server.access import EVERYONE, NOBODY, PROBE, PUBLIC, Caller
 from topics.server.authority import Authority
 from topics.server.http import RequestHead
+from topics.server.logs import sent_id
 from topics.server.routing import Handler, Match, Route, Routes
 
 
@@ -29,6 +30,14 @@ class Admission:
         """Decided anew for the next request, though its head be equal."""
 
 
+def _echo_id(head: RequestHead) -> None:
+    """Whoever names a request finds the name in the answer. Others get no such header."""
+    sent = sent_id(head.headers)
+    if sent is not None:
+        head.echo = b"X-Request-Id: %b\r\n" % sent
+        head.plain = False
+
+
 class Gate:
     """Admits requests to the routes."""
 
@@ -39,6 +48,8 @@ class Gate:
 
     def admit(self, head: RequestHead) -> Admission:
         """Raises what the request is refused with."""
+        if b"x-request-id" in head.headers:
+            _echo_id(head)
         if not self._authority.enabled:
             route, match = self._routes.find(head.method, head.path)
             admission = head.memo = Admission(route.handler, match.name, EVERYONE, False)

@@ -53,18 +53,6 @@ def elapsed_ms(request: Request) -> float:
     return (perf_counter() - request.received_at) * 1000
 
 
-def performance_of(body: bytes) -> dict[str, Any]:
-    """The `performance` object at the end of an answer; empty when it has none."""
-    _, mark, rest = body.rpartition(b'"performance":')
-    if not mark or not rest.endswith(b"}}"):
-        return {}
-    try:
-        found: dict[str, Any] = msgspec.json.decode(rest[:-1], type=dict[str, Any])
-    except msgspec.DecodeError:
-        return {}
-    return found
-
-
 def send(request: Request, status: int, fields: dict[str, Any], headers: bytes = b"", **performance: float) -> None:
     """Answer with these fields and a `performance` object behind them."""
     fields["performance"] = {"server_total_ms": round(elapsed_ms(request), 3), **performance}

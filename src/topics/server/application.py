@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from topics.broker.broker import Broker
 from topics.model.errors import TopicsError, Unauthorized
-from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, PUBLIC, READ, WRITE
+from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, PUBLIC, READ, WRITE, caller_of
 from topics.server.admission import Admission, Gate
 from topics.server.answers import encode, render_error, send_error
 from topics.server.authority import Undecided
@@ -28,6 +28,8 @@ from topics.server.routers import delete_router, get_router, list_routers, put_r
 from topics.server.routes import get_routes
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
+from topics.server.slots import take_request
+from topics.server.slow import slow_requests
 from topics.server.sql import run_sql
 from topics.server.stages import delete_stage, get_producer, post_commit, post_stage
 from topics.server.topics import delete_topic, get_topic, list_topics, put_topic
@@ -49,6 +51,8 @@ class TopicsApplication:
         self.routes = Routes()
         settings = service.settings
         self._gate = Gate(self.routes, service.authority, probe_auth=settings.probe_auth)
+        self._max_inflight = settings.limits.max_inflight_per_key
+        self._ended = slow_requests(settings.slow_ms) if settings.slow_ms else None
         self._add_routes()
 
     def handle(self, request: Request) -> None:
@@ -56,6 +60,10 @@ class TopicsApplication:
             admission: Admission | None = request.head.memo  # type: ignore[assignment]
             if admission is None or admission.once:
                 admission = self._gate.admit(request.head)
+            if admission.counted:
+                self._count(request, admission)
+            else:
+                request.ended = self._ended
             admission.handler(request, admission.name)
         except TopicsError as error:
             send_error(request, error)
@@ -64,8 +72,14 @@ class TopicsApplication:
 
     def _handle_later(self, request: Request, undecided: Undecided) -> None:
         """Put the request aside until it is known who asks, then handle it again."""
+
+        def again() -> None:
+            # What a client that has gone would count or hold, nobody would give back.
+            if not request.closed:
+                self.handle(request)
+
         try:
-            undecided.start(lambda: self.handle(request))
+            undecided.start(again)
         except TopicsError as error:
             send_error(request, error)
 
@@ -85,6 +99,16 @@ class TopicsApplication:
         log.error("unexpected error", extra=fields(**about), exc_info=error)
         detail = {"request_id": about["request_id"]}
         return encode({"error": {"code": "internal", "message": "internal error", "detail": detail}})
+
+    def _count(self, request: Request, admission: Admission) -> None:
+        """The request holds a slot of its caller until it is over. Raises Throttled."""
+        take_request(admission.caller, self._max_inflight)
+        request.ended = self._counted_ended
+
+    def _counted_ended(self, request: Request, status: int, body: bytes) -> None:
+        caller_of(request).inflight -= 1
+        if self._ended is not None:
+            self._ended(request, status, body)
 
     def _add_routes(self) -> None:
         add = self.routes.add

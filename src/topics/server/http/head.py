@@ -37,6 +37,7 @@ class RequestHead:
         "answer_line",
         "coding",
         "content_length",
+        "echo",
         "expects_continue",
         "headers",
         "http_1_0",
@@ -69,6 +70,8 @@ class RequestHead:
         """The Connection line that an answer needs, if it needs one."""
         self.plain = True
         """The usual case: an answer needs no Connection line and has its body."""
+        self.echo = b""
+        """Header lines the application wants in every answer to this head. Only looked at when it is not `plain`."""
         self.memo: object = None
         """The application's own: what it concluded from this head and need not work out again."""
 

@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
         if channel is not None:
             channel.gone()
         elif request is not None:
-            request.client_gone()
+            request.gone()
 
     def pause_writing(self) -> None:
         self._writable = False

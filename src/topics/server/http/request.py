@@ -19,11 +19,28 @@ if TYPE_CHECKING:
 class Request:
     """Complete, with its body inflated. Answered exactly once: by `respond`, `stream` or `upgrade`."""
 
-    __slots__ = ("_connection", "_disconnected", "answered", "body", "head", "method", "path", "query", "received_at")
+    __slots__ = (
+        "_connection",
+        "_disconnected",
+        "answered",
+        "body",
+        "ended",
+        "head",
+        "method",
+        "path",
+        "query",
+        "received_at",
+    )
 
     def __init__(self, connection: Connection, head: RequestHead, body: bytes, received_at: float) -> None:
         self._connection = connection
         self._disconnected: Callable[[], None] | None = None
+        self.ended: Callable[[Request, int, bytes], None] | None = None
+        """Called once when the request is over, with the status and the body it is answered with.
+
+        That is when it is answered, when its answer becomes a channel (then without a body), or when its client is gone
+        (then with status 0). For whoever counts requests; not for whoever answers this one.
+        """
         self.head = head
         self.method = head.method
         self.path = head.path
@@ -61,6 +78,11 @@ class Request:
         if not self.answered and not connection.closed:
             connection.close()
 
+    @property
+    def waits(self) -> bool:
+        """Whoever handles it keeps it open on purpose, and asked to be told when its client goes."""
+        return self._disconnected is not None
+
     def respond(
         self,
         status: int,
@@ -76,6 +98,10 @@ class Request:
         if self.answered:
             raise RuntimeError("the request has been answered already")
         self.answered = True
+        ended = self.ended
+        if ended is not None:
+            self.ended = None
+            ended(self, status, body)
         connection = self._connection
         length = len(body)
         if (
@@ -130,6 +156,14 @@ class Request:
             connection.open_duplex(duplex)
         return duplex
 
+    def gone(self) -> None:
+        """The connection is lost while the request is the current one."""
+        self.client_gone()
+        ended = self.ended
+        if ended is not None:
+            self.ended = None
+            ended(self, 0, b"")
+
     def client_gone(self) -> bool:
         """Tell whoever asked, once. False when nobody did."""
         callback = self._disconnected
@@ -143,6 +177,10 @@ class Request:
         if self.answered:
             raise RuntimeError("the request has been answered already")
         self.answered = True
+        ended = self.ended
+        if ended is not None:
+            self.ended = None
+            ended(self, 200, b"")
 
     def _is_reachable(self, channel: Channel) -> bool:
         """Whether anybody is left at the other end. Nobody keeps a channel open who has closed his sending side."""
@@ -179,7 +217,7 @@ class Request:
         if connection.closed:
             return
         head = self.head
-        headers += b"Connection: close\r\n" if connection.last else head.answer_line
+        headers += head.echo + (b"Connection: close\r\n" if connection.last else head.answer_line)
         start = render_head(status, len(body), headers, content_type)
         if head.method == b"HEAD" or not has_body(status):
             connection.write(start)
