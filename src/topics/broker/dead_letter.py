@@ -168,8 +168,12 @@ def with_origin(meta: bytes, topic: str, deliveries: int, seq: int) -> bytes:
     if b'"$dead_letter_' in meta:
         # It has been here before: the last journey counts, and a key stands only once.
         names = {key.decode() for key in _KEYS}
-        kept = {key: value for key, value in _decode_meta(meta).items() if key not in names}
-        meta = msgspec.json.encode(kept)
+        try:
+            kept = {key: value for key, value in _decode_meta(meta).items() if key not in names}
+            meta = msgspec.json.encode(kept)
+        except msgspec.DecodeError:
+            # Half a surrogate pair is more than the decoder takes. Then the keys stand twice; the last ones count.
+            pass
     body = meta.rstrip()[:-1].rstrip()
     return body + (b"" if body == b"{" else b",") + origin + b"}"
 

@@ -19,6 +19,7 @@ from topics.engine.render import USUAL
 from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact, GroupDropped, GroupMoved
+from topics.model.surrogates import cover_halves
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
@@ -106,6 +107,21 @@ class Seek(Struct):
 _decode_messages = msgspec.json.Decoder(list[Message]).decode
 
 
+def _messages(text: bytes) -> list[Message]:
+    try:
+        return _decode_messages(text)
+    except msgspec.DecodeError:
+        # Payloads may hold half surrogate pairs, which the decoder refuses.
+        covered = cover_halves(text, most_bytes=len(text))
+        if covered is None:
+            raise
+    messages = _decode_messages(covered.body)
+    for message in messages:
+        message.data = Raw(covered.uncover(bytes(message.data)))
+        message.meta = Raw(covered.uncover(bytes(message.meta)))
+    return messages
+
+
 def check_group(name: str) -> str:
     """Any text names a group; only its length is bounded."""
     if not 1 <= len(name) <= GROUP_NAME_CHARS:
@@ -153,7 +169,7 @@ def fetch(broker: "Broker", topic: Topic, partition: Partition, next_offset: int
     if next_offset > partition.head_seq:
         return Fetched(number, [], next_offset, False, None)
     read = partition.read(next_offset - 1, limit, budget, USUAL)
-    messages = _decode_messages(b"[%b]" % read.records) if read.count else []
+    messages = _messages(b"[%b]" % read.records) if read.count else []
     if messages:
         next_offset = messages[-1].offset + 1
     elif read.tombstone is not None:

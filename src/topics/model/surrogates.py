@@ -34,9 +34,9 @@ class Covered(Struct):
         return not self._letters.isdisjoint(text)
 
 
-def cover_halves(body: bytes) -> Covered | None:
-    """None when there is nothing to cover, or no room to do it; `body` must be UTF-8."""
-    if len(body) > _COVER_MOST_BYTES or (b"\\ud" not in body and b"\\uD" not in body):
+def cover_halves(body: bytes, most_bytes: int = _COVER_MOST_BYTES) -> Covered | None:
+    """None when there is nothing to cover, no room to do it, or too much to look through; `body` must be UTF-8."""
+    if len(body) > most_bytes or (b"\\ud" not in body and b"\\uD" not in body):
         return None
     places = _halves(body)
     spellings = dict.fromkeys([body[place : place + 6] for place in places])

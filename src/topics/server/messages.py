@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from topics.broker.broker import Topic
 from topics.broker.groups import Fetched, Message
+from topics.model.surrogates import cover_halves
 
 COLUMNS = ["topic_id", "partition_id", "offset", "message_id", "source_table", "op", "ts", "payload_mode", "payload"]
 
@@ -54,8 +55,24 @@ def message_id(topic_id: int, partition: int, offset: int, ts: int) -> str:
     return "".join([_DIGITS[number >> shift & 31] for shift in range(125, -1, -5)])
 
 
+def _meta(text: bytes) -> _Meta:
+    """What `meta` says about the change. It is the client's own: what we cannot read says nothing, and stops nobody."""
+    if not text:
+        return _NO_META
+    try:
+        return _decode_meta(text)
+    except msgspec.MsgspecError:
+        covered = cover_halves(text)
+    if covered is not None:
+        try:
+            return _decode_meta(covered.body)
+        except msgspec.MsgspecError:
+            pass
+    return _NO_META
+
+
 def _row(topic: Topic, partition: int, message: Message) -> list[Any]:
-    meta = _decode_meta(message.meta) if len(message.meta) else _NO_META
+    meta = _meta(bytes(message.meta))
     named_id = meta.message_id
     return [
         topic.name,
