@@ -389,6 +389,11 @@ def test_what_the_source_dropped_first_is_told_in_dest(router: RouterApi) -> Non
     router.create()
     for number in range(8):
         router.source.append(number)
+    # Forwarding comes after the answer: room is made only once there is none.
+    for _ in range(2000):
+        if router.state()["state"] == "blocked":
+            break
+        time.sleep(0.002)
     router.dest.remove(before_seq=3)
     router.settled()
     first = router.dest.diff(2)
