@@ -368,6 +368,7 @@ class Keeper:
             self._clean,
             self._state.routes_version,
             self._lsns,
+            [lane.shard.number for lane in self._committer.lanes],
         )
         images, self._images = self._images, []
         self._named.append(named_segments(images))

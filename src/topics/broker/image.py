@@ -31,7 +31,8 @@ class HeaderImage(Struct):
     """What holds for the snapshot as a whole.
 
     `cut` is the first log file per shard that must be replayed over it, `lsns` the last lsn of each shard before that
-    file. `clean`: the server stopped after this snapshot and wrote nothing more.
+    file. `shards` are those that were written then: the file at their cut must be there. `clean`: the server stopped
+    after this snapshot and wrote nothing more.
     """
 
     cut: dict[int, int]
@@ -41,6 +42,7 @@ class HeaderImage(Struct):
     clean: bool
     routes_version: int = 0
     lsns: dict[int, int] = {}
+    shards: list[int] = []
 
 
 class HotImage(Struct, array_like=True):

@@ -40,7 +40,7 @@ from topics.storage.segment import remove_segment, segment_bases
 from topics.storage.snapshot import ROOT as SNAPSHOTS
 from topics.storage.snapshot import read_snapshot, remove_unfinished, snapshot_numbers, snapshot_path
 from topics.storage.wal import ROOT as WAL
-from topics.storage.wal import ShardLog, TornTail, directory, shard_numbers
+from topics.storage.wal import ShardLog, TornTail, directory, file_path, shard_numbers
 
 Progress = Callable[[float], None]
 
@@ -72,18 +72,9 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
     """Raises CorruptStorage when bytes that were once safe have changed. Repairs torn tails, nothing else."""
     _lay_out(fs, settings)
     remove_unfinished(fs)
-    bad: list[str] = []
-    state, header, number = _load_snapshot(fs, settings, bad)
-    logs = [ShardLog(fs, shard) for shard in shard_numbers(fs)]
-    state.replaying = True
-    for source_id in state.routers.by_source:
-        source = state.by_id.get(source_id)
-        if source is not None:
-            state.origins.keep(source)
-    frames = _replay(state, logs, header, progress)
-    state.replaying = False
-    state.origins.clear()
-    state.routers.settle()
+    replayed = replay(fs, settings, progress)
+    state, header, logs, frames = replayed.state, replayed.header, replayed.logs, replayed.frames
+    number = replayed.snapshot
     for log in logs:
         log.repair()
         log.make_safe()
@@ -91,7 +82,6 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
     clean = header.clean and not any([log.begun for log in logs])
     margin = max([settings.margin, *[log.margin for log in logs]]) if new_boot and not clean else 0
     consequences = _consequences(state, margin)
-    _check_segments(state)
     dropped = _remove_left_overs(fs, state)
     _settle_leases(state)
     shards = {log.number: (log.last_lsn, log.next_file) for log in logs}
@@ -105,11 +95,51 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
         wal_bytes=sum([log.bytes for log in logs]) if frames else 0,
         frames=frames,
         torn=[log.torn for log in logs if log.torn is not None],
-        bad_snapshots=bad,
+        bad_snapshots=replayed.bad_snapshots,
         new_boot=new_boot,
         consequences=consequences,
         dropped_segments=dropped,
     )
+
+
+class Replayed(Struct):
+    """What the disk says, as it is."""
+
+    state: State
+    header: HeaderImage
+    # The number of the snapshot, 0 for none.
+    snapshot: int
+    logs: list[ShardLog]
+    frames: int
+    bad_snapshots: list[str]
+
+
+def replay(fs: FileSystem, settings: StorageSettings, progress: Progress = lambda _: None) -> Replayed:
+    """The state that stands on the disk. Changes nothing there. Raises CorruptStorage."""
+    bad: list[str] = []
+    state, header, number = _load_snapshot(fs, settings, bad)
+    logs = [ShardLog(fs, shard) for shard in shard_numbers(fs)]
+    check_first_files(header, logs)
+    state.replaying = True
+    for source_id in state.routers.by_source:
+        source = state.by_id.get(source_id)
+        if source is not None:
+            state.origins.keep(source)
+    frames = _replay(state, logs, header, progress)
+    state.replaying = False
+    state.origins.clear()
+    state.routers.settle()
+    _check_segments(state)
+    return Replayed(state, header, number, logs, frames, bad)
+
+
+def check_first_files(header: HeaderImage, logs: list[ShardLog]) -> None:
+    """Raises CorruptStorage when a shard has lost the file that the snapshot goes on with."""
+    by_number = {log.number: log for log in logs}
+    for shard in header.shards:
+        number = header.cut[shard]
+        if shard not in by_number or not by_number[shard].has_file(number):
+            raise CorruptStorage(file_path(shard, number), 0, "log file is missing")
 
 
 def _lay_out(fs: FileSystem, settings: StorageSettings) -> None:
@@ -177,8 +207,9 @@ def _replay(state: State, logs: list[ShardLog], header: HeaderImage, progress: P
                 for fact in decode(frame):
                     apply(fact)
         except ValueError as error:
+            path = next(log.path for log in logs if log.last_lsn == frame.lsn)
             raise CorruptStorage(
-                "wal", frame.start, f"frame {frame.lsn} is whole but says nothing sensible: {error}"
+                path, frame.start, f"frame {frame.lsn} is whole but says nothing sensible: {error}"
             ) from error
         if not count & 0xFFFF:
             # Nobody knows the total before the end; what is known only ever rises towards it.

@@ -236,6 +236,8 @@ class ShardLog:
         # Whether there is room for frames behind the first file's header: then a server may have written some.
         self.begun = False
         self.margin = 0
+        # The file that is being read.
+        self.path = ""
         self.next_file = 1
         self.bytes = 0
         self.files = file_numbers(fs, number)
@@ -253,10 +255,10 @@ class ShardLog:
         numbers = [number for number in self.files if number >= from_file]
         boot_id = self._fs.boot_id()
         for index, number in enumerate(numbers):
-            path = file_path(self.number, number)
+            path = self.path = file_path(self.number, number)
             view = self._view(path)
-            self.begun = self.begun or index > 0 or len(view) > HEADER_BYTES
             header = decode_header(view)
+            self.begun = self.begun or index > 0 or len(view) > HEADER_BYTES or header is None
             if header is None and _rest_is_zero(view, 0):
                 # Reserved and not begun, or its header was lost with everything behind it.
                 if self.first_lsn_of_boot is None:
@@ -288,6 +290,10 @@ class ShardLog:
                 self._broken(numbers[index:], path, view, end)
                 return
 
+    def has_file(self, number: int) -> bool:
+        """Whether the file is there. One that was ever written to is at least as long as its header."""
+        return number in self.files and len(self._view(file_path(self.number, number))) >= HEADER_BYTES
+
     def make_safe(self) -> None:
         """What was read survives a power cut from here on, so that it may be built upon."""
         for number in file_numbers(self._fs, self.number):
@@ -304,12 +310,16 @@ class ShardLog:
             return
         torn_number = int(torn.path.rsplit("/", 1)[1].removesuffix(".wal"))
         for number in self.files:
-            if number > torn_number or (number == torn_number and torn.offset == 0):
+            if number > torn_number:
                 self._fs.remove(file_path(self.number, number))
-        if torn.offset:
-            file = self._fs.open(torn.path)
-            file.truncate(torn.offset)
+        file = self._fs.open(torn.path)
+        try:
+            if not torn.offset:
+                # Emptied rather than removed when nothing of it is whole: a snapshot may name it.
+                file.write_at(0, [bytes(HEADER_BYTES)])
+            file.truncate(max(torn.offset, HEADER_BYTES))
             file.sync_data()
+        finally:
             file.close()
         self._fs.sync_directory(directory(self.number))
 
