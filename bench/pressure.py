@@ -31,7 +31,8 @@ def main(quick: bool) -> Iterator[Row]:
         "p99 of the high topic under a flood, throttled / not", with_throttle.p99_ms, without.p99_ms / 2, "ms"
     )
     quiet, scraped, longest = scrapes(seconds)
-    yield at_most(f"p99 of a write during scrapes of {TOPICS} topics", scraped, quiet + 5, "ms")
+    # Gathered in one turn, every scrape would hold up a write by 40 ms.
+    yield at_most(f"p99 of a write during scrapes of {TOPICS} topics, one after the other", scraped, quiet + 20, "ms")
     yield at_most("the longest scrape", longest, 1000, "ms")
 
 
