@@ -82,7 +82,8 @@ def group(topic: TopicApi) -> GroupApi:
 
 
 def test_a_message_has_every_field_of_the_contract(topic: TopicApi, group: GroupApi) -> None:
-    ts = topic.append({"n": 1.0})["performance"] and topic.diff()["records"][0]["$ts"]
+    topic.append({"n": 1.0})
+    ts = topic.diff()["records"][0]["$ts"]
     (message,) = group.consume()["messages"]
     assert message == {
         "topic_id": topic.name,
@@ -263,7 +264,7 @@ def test_a_poll_is_woken_by_the_append(topic: TopicApi, group: GroupApi) -> None
     group.ack(1)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(group.offsets, timeout_seconds=20)
-        wait_for_polls(topic.api, 1)
+        let_polls_arrive(topic.api)
         topic.append(2)
         assert waiting.result(10) == [2]
 
@@ -317,7 +318,7 @@ def test_a_hung_up_client_frees_its_poll(topic: TopicApi, group: GroupApi) -> No
     )
     with socket.create_connection((topic.api.host, topic.api.port), timeout=30) as client:
         client.sendall(head % len(body) + body)
-        assert member_comes(topic.api, topic.name, group.name)
+        let_polls_arrive(topic.api)
     # Its session runs out only when its poll is noticed to be over.
     assert group.offsets(consumer_id="b", timeout_seconds=0) in ([], [1])
     topic.append(1)
@@ -330,7 +331,7 @@ def test_deleting_the_topic_ends_its_polls(topic: TopicApi, group: GroupApi) -> 
     group.ack(1)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(group.ask, timeout_seconds=20)
-        wait_for_polls(topic.api, 1)
+        let_polls_arrive(topic.api)
         topic.drop()
         refused(waiting.result(10), 404, "topic_not_found")
 
@@ -344,7 +345,7 @@ def test_stopping_the_server_ends_polls_at_once(tmp_path_factory: pytest.TempPat
             group = GroupApi(topic, "g")
             group.ack(1)
             waiting = pool.submit(group.consume, timeout_seconds=30)
-            wait_for_polls(topic.api, 1)
+            let_polls_arrive(topic.api)
             started = time.monotonic()
         assert waiting.result(5)["messages"] == []
         assert time.monotonic() - started < 5
@@ -408,7 +409,7 @@ def test_a_member_that_leaves_is_replaced_at_once(topic: TopicApi, group: GroupA
     assert group.offsets(consumer_id="a") == [1]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(group.offsets, consumer_id="b", timeout_seconds=20)
-        wait_for_polls(topic.api, 1)
+        let_polls_arrive(topic.api)
         body = {"topic": topic.name, "group_id": group.name, "consumer_id": "a"}
         assert succeeded(topic.api.post("/api/topics/leave", body))["success"] is True
         assert waiting.result(10) == [1]
@@ -428,13 +429,9 @@ def test_a_partition_in_another_members_hands_is_not_given(topic: TopicApi, grou
 def test_seek_moves_a_group_back_and_forth(topic: TopicApi, group: GroupApi) -> None:
     topic.append(*range(5))
     group.ack(4)
-    assert group.seek("Earliest")[0] == {
-        "partition_id": 0,
-        "previous_offset": 5,
-        "next_offset": 1,
-        "lag_records": 5,
-        "lag_seconds": group.seek("Earliest", dry_run=True)[0]["lag_seconds"],
-    } | {"lag_seconds": pytest.approx(0, abs=60)}
+    (outcome,) = group.seek("Earliest")
+    assert outcome.pop("lag_seconds") >= 0
+    assert outcome == {"partition_id": 0, "previous_offset": 5, "next_offset": 1, "lag_records": 5}
     assert group.offsets() == [1, 2, 3, 4, 5]
     group.seek({"Offset": 3})
     assert group.offsets() == [3, 4, 5]
@@ -550,13 +547,8 @@ def test_media_type_and_method_are_checked(api: Api, path: str) -> None:
 # Waiting for the server
 
 
-def wait_for_polls(api: Api, polls: int) -> None:
-    """Requests already sent on other connections have reached the server when one sent later is answered twice."""
+def let_polls_arrive(api: Api) -> None:
+    """Give requests sent on other connections the time to reach the server. What is tested holds if they do not."""
     for _ in range(20):
         api.get("/v0/health")
         time.sleep(0.005)
-
-
-def member_comes(api: Api, topic: str, group: str) -> bool:
-    wait_for_polls(api, 1)
-    return True

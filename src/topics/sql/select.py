@@ -10,6 +10,7 @@ child is started by the first SELECT and kept; it ends with its parent, because 
 `SelectProcess.run` blocks: it is called on a thread, one query at a time.
 """
 
+import os
 import select
 import subprocess
 import sys
@@ -102,6 +103,9 @@ class SelectProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
+                    # What the server is told in secret is none of its business, nor are signals meant for the server.
+                    env={name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")},
+                    start_new_session=True,
                 )
                 child = self._child
             else:
