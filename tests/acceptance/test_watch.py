@@ -350,6 +350,24 @@ def test_a_client_that_missed_the_end_of_a_topic_is_told_again_and_one_that_saw_
         assert stream.next().data["topic"] == other.name
 
 
+def test_a_topic_made_again_between_two_streams_is_told_once_and_again_only_to_who_missed_it(
+    api: Api, topic: TopicApi
+) -> None:
+    topic.append(1, 2, 3)
+    url = watch(api, {"topics": {topic.name: {}}})["stream_url"]
+    with EventStream(api, url) as stream:
+        before = stream.until("caught-up")[-1]
+    topic.drop()
+    topic.append(1, 2, 3, 4)
+    for _ in range(2):
+        with EventStream(api, url, {"Last-Event-ID": before.id}) as stream:
+            tombstone, records = stream.next(), stream.next()
+            assert tombstone.data["reason"] == "recreated"
+            assert [record["$seq"] for record in records.data["records"]] == [1, 2, 3, 4]
+    with EventStream(api, url, {"Last-Event-ID": records.id}) as stream:
+        assert stream.next().name == "caught-up"
+
+
 def test_more_topics_than_a_map_is_good_for_are_resumed_by_an_opaque_id(api: Api, name: str) -> None:
     topics = [TopicApi(api, f"{name}-{number}") for number in range(70)]
     for topic in topics:

@@ -271,6 +271,23 @@ def test_a_reader_that_has_not_seen_the_end_of_a_topic_is_told_again(bench: Brok
     assert reader.open().told() == [("a", "gone", 1)]
 
 
+def test_a_reader_that_has_not_seen_that_a_topic_is_another_one_is_told_again(bench: BrokerBench) -> None:
+    bench.append("a", b"1", b"2", b"3")
+    reader = Reader(bench, a=0).open()
+    reader.told()
+    reader.feed.close()
+    bench.delete_topic("a")
+    bench.append("a", b"1", b"2", b"3", b"4", b"5")
+    told = [("a", "recreated", 4, 0), ("a", [1, 2, 3, 4, 5]), ("a", "caught up", 5)]
+    assert reader.open().told() == told
+    reader.feed.close()
+    reader.feed.rewind({"a": 3}, 0)
+    assert reader.open().told() == told
+    reader.feed.close()
+    reader.feed.rewind({"a": 3}, 1)
+    assert reader.open().told() == [("a", [4, 5]), ("a", "caught up", 5)]
+
+
 def test_readers_at_the_same_place_with_the_same_wishes_get_the_same_frame(bench: BrokerBench) -> None:
     bench.append("a", b"1")
     one, two, other = Reader(bench, a=0), Reader(bench, a=0), Reader(bench)
@@ -332,6 +349,17 @@ def test_unsynced_records_keep_to_limit_budget_and_view(bench: BrokerBench) -> N
     assert small.told() == [("a", [1]), ("a", [2]), ("a", [3]), ("a", "caught up", 3)]
     assert filtered.told() == [("a", [2])]
     assert filtered.feed.places["a"].cursor == 3
+
+
+def test_that_a_topic_is_another_one_is_told_before_what_is_not_synced_yet(bench: BrokerBench) -> None:
+    bench.configure("a", durability="fsync")
+    reader = Reader(bench, a=0).open()
+    reader.told()
+    reader.feed.close()
+    bench.delete_topic("a")
+    bench.configure("a", durability="fsync")
+    written_but_not_synced(bench, "a", b"1")
+    assert reader.open().told() == [("a", "recreated", 1, 0), ("a", [1]), ("a", "caught up", 1)]
 
 
 def test_a_sync_that_fails_leaves_strong_readers_without_the_record(bench: BrokerBench) -> None:

@@ -14,6 +14,7 @@ from topics.broker.committer import Committer, Consequences, Lane
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
 from topics.broker.counts import Counts
 from topics.broker.delete import DeleteRecords, RecordsGone
+from topics.broker.feed import SharedFrames
 from topics.broker.forward import Forwarder
 from topics.broker.queue import Queues
 from topics.broker.recovery import Recovered
@@ -21,7 +22,6 @@ from topics.broker.retention import Retention
 from topics.broker.routers import RouterControl
 from topics.broker.routes import ChangeRoutes, new_routes_version
 from topics.broker.runtime import Runtime
-from topics.engine.cache import Cache
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
@@ -43,6 +43,10 @@ from topics.storage.wal import WalShard
 # How often all topics are looked at for expired records while there is no room for new ones.
 SWEEP_INTERVAL_MS = 1000
 FRAMES_BYTES = 16 << 20
+# Telling watchers that took longer than the first is followed by a rest of this share of it, up to the last.
+REST_FROM_SECONDS = 0.0005
+REST_SHARE = 0.5
+REST_MOST_MS = 10.0
 
 
 class Poll(Protocol):
@@ -87,9 +91,10 @@ class Broker:
         self._busy: dict[str, list[Callable[[], None]]] = {}
         self._watchers: dict[int, dict[Callable[[], None], None]] = {}
         self._woken: dict[int, None] = {}
+        self._resting = False
         self._swept_ms = 0
         # What live readers at the same place are all told, made once for all of them.
-        self.frames = Cache(FRAMES_BYTES)
+        self.frames = SharedFrames(FRAMES_BYTES)
         self._fs = fs
         self.forwarder = Forwarder(self)
         self.routers = RouterControl(self)
@@ -344,6 +349,7 @@ class Broker:
             watchers.pop(callback, None)
             if not watchers:
                 del self._watchers[topic.id]
+                self.frames.forget(topic.id)
 
     @property
     def has_watchers(self) -> bool:
@@ -358,7 +364,7 @@ class Broker:
 
     def wake(self, topic: Topic) -> None:
         if topic.id in self._watchers:
-            if not self._woken:
+            if not self._woken and not self._resting:
                 self.runtime.call_soon(self._wake_watchers)
             self._woken[topic.id] = None
 
@@ -367,10 +373,29 @@ class Broker:
             callback()
 
     def _wake_watchers(self) -> None:
+        """Tell those who wait, and when that took long leave others some time before it is done again.
+
+        Otherwise telling a thousand watchers of every single write would be all that a busy server does. What is written
+        meanwhile is told together, so the rest costs a watcher less than it saves.
+        """
+        perf = self.runtime.perf
+        started = perf()
         woken, self._woken = self._woken, {}
         for topic_id in woken:
             for callback in list(self._watchers.get(topic_id, ())):
                 callback()
+        if perf() - started > REST_FROM_SECONDS:
+            self._resting = True
+            # A turn later what was written to the watchers has been sent as well.
+            self.runtime.call_soon(lambda: self._rest((perf() - started) * 1000))
+
+    def _rest(self, took_ms: float) -> None:
+        self.runtime.call_later(min(took_ms * REST_SHARE, REST_MOST_MS), self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        if self._woken:
+            self._wake_watchers()
 
     # Stopping
 

@@ -12,6 +12,9 @@ memory, gets what it missed in few large frames, and is told by a tombstone what
 A feed is open while somebody listens and keeps its places when closed. Opened again it goes on from there; a topic that
 was deleted and made again meanwhile goes on with the new one, after a tombstone `recreated`.
 
+Both ends of a topic are turns: what a cursor means is different before and after. Turns are counted, so that a reader that
+comes back and names the count it has seen can be told again what it missed.
+
 Readers at the same place with the same wishes get the same Records object, so that whatever is derived from it (its
 bytes on the wire) is made once for all of them.
 """
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from topics.engine.cache import Cache
 from topics.engine.partition import Partition, Tombstone
 from topics.engine.render import USUAL, View
 from topics.engine.topic import Topic
@@ -29,7 +33,11 @@ from topics.engine.topic import Topic
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
 
-__all__ = ["CaughtUp", "Feed", "Frame", "Gone", "Lost", "Place", "Records", "Subscription"]
+__all__ = ["CaughtUp", "Feed", "Frame", "Gone", "Lost", "Place", "Records", "SharedFrames", "Subscription"]
+
+# Whatever changes what a reader at a cursor gets changes one of these: the head, the number of live records, the floor
+# below which they were lost, whether nodes are filtered; and the cursor.
+State = tuple[int, int, int, bool, int]
 
 
 class Subscription(Struct, frozen=True):
@@ -87,10 +95,40 @@ class Gone(Frame):
     __slots__ = ()
 
 
+class SharedFrames:
+    """Frames that other readers are about to be told as well.
+
+    The last one of each partition is found by comparing a few numbers: nearly always it is the one, because watchers of a
+    topic are told one after the other. Others are found by hash.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._last: dict[int, dict[int, tuple[State, Subscription, Records]]] = {}
+        self._all = Cache(most_bytes)
+
+    def find(self, topic_id: int, partition: int, state: State, subscription: Subscription) -> Records | None:
+        of_topic = self._last.get(topic_id)
+        if of_topic is None:
+            return None
+        last = of_topic.get(partition)
+        if last is not None and last[0] == state and last[1] == subscription:
+            return last[2]
+        return self._all.get((topic_id, partition, state, subscription))
+
+    def keep(self, topic_id: int, partition: int, state: State, subscription: Subscription, frame: Records) -> None:
+        self._last.setdefault(topic_id, {})[partition] = (state, subscription, frame)
+        # Its bytes on the wire are kept with it, once for each kind of wire.
+        self._all.put((topic_id, partition, state, subscription), frame, len(frame.records) * 3 + 500)
+
+    def forget(self, topic_id: int) -> None:
+        """Nobody watches the topic any more."""
+        self._last.pop(topic_id, None)
+
+
 class Place:
     """Up to where one reader has been told about one topic."""
 
-    __slots__ = ("_feed", "cursor", "fresh", "gone", "late", "live", "name", "partition", "recreated", "subscription", "topic")  # fmt: skip
+    __slots__ = ("_feed", "cursor", "fresh", "gone", "late", "live", "name", "over", "partition", "recreated", "subscription", "topic")  # fmt: skip
 
     def __init__(
         self, feed: "Feed", topic: Topic, partition: Partition, from_seq: int, subscription: Subscription
@@ -106,7 +144,10 @@ class Place:
         # What is lost by now was lost because the reader was away or stuck.
         self.late = True
         self.live = False
+        # The topic was deleted while watched; and this has been told.
         self.gone = False
+        self.over = False
+        # The topic was made again while nobody listened, and this is still to be told.
         self.recreated = False
 
     def woken(self) -> None:
@@ -119,8 +160,9 @@ class Feed:
 
     def __init__(self, broker: "Broker") -> None:
         self.places: dict[str, Place] = {}
-        # Topics that were told to be gone, in that order.
-        self.ended: list[Place] = []
+        # How many turns were told, and the last of them: the place, and its cursor before if the topic is another one now.
+        self.turns_told = 0
+        self._turns: list[tuple[Place, int | None]] = []
         self._broker = broker
         self._on_news: Callable[[], None] | None = None
         # Places that may have something to tell; the one that told last stands at the end.
@@ -148,8 +190,6 @@ class Feed:
             return False
         self._broker.unwatch(place.topic, place.woken)
         self._waiting.pop(place, None)
-        if place.gone and place in self.ended:
-            self.ended.remove(place)
         return True
 
     def open(self, on_news: Callable[[], None]) -> None:
@@ -157,7 +197,7 @@ class Feed:
         self._on_news = on_news
         topics = self._broker.state.topics
         for name, place in self.places.items():
-            if place in self.ended:
+            if place.over:
                 continue
             place.late = True
             place.live = False
@@ -187,18 +227,30 @@ class Feed:
         for place in self.places.values():
             place.late = True
 
-    def rewind(self, cursors: dict[str, int], ends_told: int) -> None:
-        """Go back to where the reader says it is. Never forward: it may name records it was not sent.
+    def rewind(self, cursors: dict[str, int], turns_told: int) -> None:
+        """Go back to where the reader says it is, for all topics at once. Only while closed.
 
-        `ends_told` is how many topics it knows to be gone; the others are told again. Only while closed.
+        Never forward: it may name records it was not sent. Turns beyond `turns_told` are told again.
         """
+        missed = self.turns_told - turns_told
+        if missed < 0:
+            return
+        if missed:
+            for place, cursor in reversed(self._turns[-missed:]):
+                place.over = False
+                if cursor is not None:
+                    place.cursor = cursor
+                    place.recreated = True
+            self.turns_told = turns_told
+        self._turns = []
         for name, cursor in cursors.items():
-            place = self.places.get(name)
-            if place is not None and cursor < place.cursor:
-                place.cursor = cursor
-        for place in self.ended[ends_told:]:
-            place.gone = True
-        del self.ended[ends_told:]
+            found = self.places.get(name)
+            if found is not None and cursor < found.cursor:
+                found.cursor = cursor
+
+    def trust(self) -> None:
+        """The reader has seen all it was sent, as far as it says. Only while closed."""
+        self._turns = []
 
     def next(self) -> Frame | None:
         """The next thing to tell, and the places moved as if it were told; None when there is nothing now.
@@ -211,7 +263,8 @@ class Feed:
             del waiting[place]
             frame = self._tell(place)
             if frame is not None:
-                if not isinstance(frame, Gone):
+                # A live reader that was told all there is has nothing more: the usual case, known without another look.
+                if not (place.over or (place.live and type(frame) is Records)):
                     waiting[place] = None
                 return frame
         return None
@@ -220,9 +273,9 @@ class Feed:
         broker = self._broker
         topic = place.topic
         if place.gone or broker.state.by_id.get(topic.id) is not topic:
-            place.gone = True
+            place.gone = place.over = True
             broker.unwatch(topic, place.woken)
-            self.ended.append(place)
+            self._turn(place, None)
             # Also for the next id: the place of a topic that is over is its end.
             place.cursor = place.partition.head_seq
             return Gone(topic, place.partition.head_seq)
@@ -249,21 +302,16 @@ class Feed:
 
     def _read(self, place: Place, topic: Topic, partition: Partition, head: int) -> Frame | None:
         """One step towards the head; None when there was nothing on it that this reader wants."""
-        broker = self._broker
-        subscription = place.subscription
-        view = subscription.view
-        if view.without_nodes and not topic.config.dedupe_node:
-            view = msgspec.structs.replace(view, without_nodes=frozenset())
         cursor = place.cursor
-        unsynced = cursor >= partition.head_seq and cursor < head
-        # Whatever changes what a reader at this cursor gets changes one of the three numbers behind it.
-        key = (
-            topic.id, partition.number, cursor, head, partition.count, partition.evict_floor,
-            view, subscription.limit, subscription.budget, unsynced,
-        )  # fmt: skip
-        frame: Records | None = None if place.recreated else broker.frames.get(key)
+        subscription = place.subscription
+        frames = self._broker.frames
+        state = (head, partition.count, partition.evict_floor, topic.config.dedupe_node, cursor)
+        frame = None if place.recreated else frames.find(topic.id, partition.number, state, subscription)
         if frame is None:
-            if unsynced:
+            view = subscription.view
+            if view.without_nodes and not topic.config.dedupe_node:
+                view = msgspec.structs.replace(view, without_nodes=frozenset())
+            if partition.head_seq <= cursor < head and not place.recreated:
                 found = partition.read_unsynced(cursor, subscription.limit, subscription.budget, view)
             else:
                 found = partition.read(cursor, subscription.limit, subscription.budget, view, recreated=place.recreated)
@@ -271,6 +319,8 @@ class Feed:
             if tombstone is not None:
                 if place.late and tombstone.reason != "recreated" and cursor + 1 < partition.evict_floor:
                     tombstone = msgspec.structs.replace(tombstone, reason="from_seq_too_old")
+                if place.recreated:
+                    self._turn(place, cursor)
                 place.recreated = place.live = False
                 place.cursor = tombstone.gap_to
                 return Lost(topic, tombstone)
@@ -278,11 +328,14 @@ class Feed:
                 place.cursor = found.next_from_seq
                 return None
             frame = Records(topic, head, cursor, found.next_from_seq, found.records)
-            # Its bytes on the wire are kept with it, once for each kind of wire.
-            broker.frames.put(key, frame, len(found.records) * 3 + 500)
+            frames.keep(topic.id, partition.number, state, subscription, frame)
+            self._broker.touch(topic)
         place.late = False
         place.cursor = frame.to_seq
         if frame.to_seq < head:
             place.live = False
-        topic.last_read_ts = broker.runtime.now_ms()
         return frame
+
+    def _turn(self, place: Place, cursor: int | None) -> None:
+        self.turns_told += 1
+        self._turns.append((place, cursor))

@@ -1,11 +1,12 @@
 """Resume tokens: the `id:` of an event, which says where its reader is in every topic.
 
     base64url, without padding, of
-        {"jobs":5210,"events":88130}          up to 64 topics; one blank behind it for every topic told to be gone
-        [1,5210,88130,...]                    more: how many topics were told to be gone, then the cursors in order
+        {"jobs":5210,"events":88130}          up to 64 topics; behind it the number of turns, in blanks and tabs
+        [1,5210,88130,...]                    more: the number of turns, then the cursors in order
 
-The blanks tell apart two places that the map alone does not: before and after a caught-up reader was told that a topic
-is gone. To everybody who reads the map they mean nothing.
+A turn is the end of a topic, or its going on as another one of the same name; the map alone looks the same before and
+after. The number is written in base two, a blank for 0 and a tab for 1, lowest first: to everybody who reads the map it
+is white space and means nothing.
 """
 
 import base64
@@ -25,10 +26,10 @@ def resume_token(feed: Feed) -> bytes:
     """Where the feed is now."""
     places = feed.places.values()
     if len(places) > NAMED_TOPICS_MOST:
-        text = b"[%d,%b]" % (len(feed.ended), b",".join([b"%d" % place.cursor for place in places]))
+        text = b"[%d,%b]" % (feed.turns_told, b",".join([b"%d" % place.cursor for place in places]))
     else:
         named = b",".join([b'"%b":%d' % (place.name, place.cursor) for place in places])
-        text = b"{%b}%b" % (named, b" " * len(feed.ended))
+        text = b"{%b}%b" % (named, _blanks(feed.turns_told) if feed.turns_told else b"")
     return base64.urlsafe_b64encode(text).rstrip(b"=")
 
 
@@ -41,12 +42,19 @@ def rewind(feed: Feed, token: bytes) -> None:
         return
     if isinstance(found, dict):
         cursors = found
-        ends_told = len(text) - len(text.rstrip(b" "))
+        turns_told = _number(text[text.rindex(b"}") + 1 :])
     else:
         if len(found) != len(feed.places) + 1:
             return
         cursors = dict(zip(feed.places, found[1:], strict=True))
-        ends_told = found[0]
-    if ends_told < 0 or any([cursor < 0 for cursor in cursors.values()]):
-        return
-    feed.rewind(cursors, ends_told)
+        turns_told = found[0]
+    if turns_told >= 0 and all([cursor >= 0 for cursor in cursors.values()]):
+        feed.rewind(cursors, turns_told)
+
+
+def _blanks(number: int) -> bytes:
+    return bin(number)[:1:-1].translate({48: " ", 49: "\t"}).encode()
+
+
+def _number(blanks: bytes) -> int:
+    return sum([1 << place for place, blank in enumerate(blanks) if blank == 9])

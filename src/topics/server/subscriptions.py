@@ -23,8 +23,9 @@ class Start(Struct):
 
     from_seq: U64 = 0
     tail: bool = False
-    # Additive: another partition than the first.
+    # Additive: another partition than the first; which topic of this name `from_seq` is about (see diff).
     partition: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    epoch: U64 | None = None
 
 
 class Wishes(Struct):
@@ -87,7 +88,8 @@ def subscribe(
         broker.evict(topic, partition)
         broker.touch(topic)
         from_seq = partition.head_seq if start.tail else start.from_seq
-        feed.add(topic, from_seq, subscription, start.partition)
+        place = feed.add(topic, from_seq, subscription, start.partition)
+        place.recreated = start.epoch is not None and start.epoch != topic.epoch and not start.tail
         begun[name] = {
             "from_seq": from_seq,
             "head_seq": partition.head_seq,

@@ -62,6 +62,7 @@ def get_watch(live: Live, broker: Broker, request: Request, wid: str) -> None:
     last_id = request.header(b"last-event-id")
     if last_id:
         rewind(session.feed, last_id)
+    session.feed.trust()
     WatchStream(live, broker, session, open_stream(live, request)).start()
 
 
@@ -100,8 +101,7 @@ class WatchStream:
         self._stream = stream
         self._feed = session.feed
         self._over = False
-        # With a single topic the id says no more than the frame does, so the whole event is the same for everybody.
-        self._alone = len(session.feed.places) == 1 and not session.feed.ended
+        self._alone = len(session.feed.places) == 1
         self._delivery = Delivery(
             broker.runtime,
             stream,
@@ -126,7 +126,8 @@ class WatchStream:
         self._stream.close()
 
     def _encode(self, frame: Frame) -> bytes:
-        if self._alone and isinstance(frame, Records):
+        # With a single topic and no turn the id says no more than the frame does: the whole event is the same for everybody.
+        if self._alone and not self._feed.turns_told and isinstance(frame, Records):
             text = frame.texts.get("sse alone")
             if text is None:
                 text = frame.texts["sse alone"] = self._with_id(frame)

@@ -34,15 +34,17 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        self._rest += data
-        lines = self._rest.replace(b"\r\n", b"\n")
+        lines = self._rest + data
         held = b""
-        if lines.endswith(b"\r"):
-            lines, held = lines[:-1], b"\r"
-        *whole, rest = lines.replace(b"\r", b"\n").split(b"\n")
+        if b"\r" in lines:
+            lines = lines.replace(b"\r\n", b"\n")
+            if lines.endswith(b"\r"):
+                lines, held = lines[:-1], b"\r"
+            lines = lines.replace(b"\r", b"\n")
+        whole, end, rest = lines.rpartition(b"\n")
         self._rest = rest + held
-        for line in whole:
-            event = self._line(line.decode())
+        for line in whole.decode().split("\n") if end else ():
+            event = self._line(line)
             if event is not None:
                 yield event
 
