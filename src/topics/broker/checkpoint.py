@@ -306,6 +306,8 @@ class Keeper:
             self._committer.sync_all()
 
     def _remove_doomed(self) -> None:
+        if self._images:
+            return  # those taken so far may name any of them; `_write_snapshot` knows which
         bases = []
         waiting = []
         for each in self._doomed:
