@@ -25,8 +25,8 @@ from topics.model.router import RouterOptions
 from topics.testing.disk import FakeDisk
 
 LIMITS = Limits()
-SEEDS = range(4000 if hypothesis_settings().max_examples >= 1000 else 200)
-STEPS = 150
+SEEDS = range(4000 if hypothesis_settings().max_examples >= 1000 else 120)
+STEPS = 250
 
 
 @pytest.fixture(autouse=True)
@@ -81,12 +81,12 @@ class World:
     def step(self) -> None:
         events = [
             (6, self.write),
-            (2, self.delete_below),
+            (3, self.delete_below),
             (1, self.delete_tagged),
-            (1, self.checkpoint),
+            (2, self.checkpoint),
             (10, self.house.runtime.turn),
             (8, self.finish),
-            (2, lambda: self.house.runtime.clock.advance(self.chance.choice([0, 1, 20]))),
+            (6, lambda: self.house.runtime.clock.advance(self.chance.choice([0, 0, 0, 1, 20]))),
             (1, self.change_router),
         ]
         self.chance.choices([event for _, event in events], [weight for weight, _ in events])[0]()
@@ -112,7 +112,7 @@ class World:
         )
 
     def checkpoint(self) -> None:
-        if self.checkpoints < 4:
+        if self.checkpoints < 8:
             self.checkpoints += 1
             self.house.broker.keeper.checkpoint()
 
