@@ -240,6 +240,20 @@ def test_methods_and_content_types_are_checked(api: Api, name: str) -> None:
     )
 
 
+def test_metrics_tell_how_each_router_is_doing(router: RouterApi) -> None:
+    router.create()
+    router.source.append(1, 2)
+    router.settled()
+    text = router.api.get("/v0/metrics").body.decode()
+    assert f'topics_router_forwarded_total{{router="{router.name}"}} 2\n' in text
+    assert f'topics_router_lag{{router="{router.name}"}} 0\n' in text
+    assert f'topics_router_blocked{{router="{router.name}"}} 0\n' in text
+    figures = router.api.get("/v0/metrics", {"Accept": "application/json"}).json
+    assert figures["topics_router_forwarded_total"][router.name] == 2
+    assert figures["topics_routers"] >= 1
+    assert figures["topics_records_forwarded_total"] >= 2
+
+
 # Forwarding
 
 
@@ -387,7 +401,9 @@ def test_what_the_source_dropped_first_is_told_in_dest(router: RouterApi) -> Non
     router.source.configure(cap_records=2)
     router.dest.configure(cap_records=2, discard="reject")
     router.create()
-    for number in range(8):
+    router.source.append(0, 1)
+    router.settled()
+    for number in range(2, 8):
         router.source.append(number)
     # Forwarding comes after the answer: room is made only once there is none.
     for _ in range(2000):

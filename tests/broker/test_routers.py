@@ -73,14 +73,15 @@ def test_the_source_is_acknowledged_before_anything_is_forwarded() -> None:
     house.configure("s")
     house.configure("d", durability="fsync")
     route(house, "s", "d")
+    house.append("s", 0)
     acked_at: list[int] = []
     dest = house.broker.topic("d").partitions[0]
     batch = decode_batch(b'{"records":[{"data":1}]}', Limits())
     house.broker.append("s", batch, lambda _: acked_at.append(dest.head_seq))
     house.runtime.turn()
-    assert acked_at == [0]
+    assert acked_at == [1]
     house.runtime.run()
-    assert dest.head_seq == 1
+    assert dest.head_seq == 2
 
 
 def test_copies_in_an_fsync_dest_are_not_seen_before_they_are_safe() -> None:
@@ -164,6 +165,7 @@ def test_nothing_is_copied_from_a_topic_that_is_being_deleted(monkeypatch: pytes
     house = House()
     house.configure("s")
     house.configure("d", durability="fsync")
+    house.append("s", 0)
     route(house, "s", "d")
     batch = decode_batch(b'{"records":[{"data":1},{"data":2},{"data":3}]}', Limits())
     house.broker.append("s", batch, lambda _: None)

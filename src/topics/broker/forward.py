@@ -136,6 +136,9 @@ class Forward(Commit):
         self._fact = fact
         self._outgoing = outgoing
 
+    def written(self) -> None:
+        self._forwarder.written(self._outgoing)
+
     def apply(self) -> None:
         self._forwarder.applied(self._source, self._fact, self._outgoing)
 
@@ -530,10 +533,16 @@ class Forwarder:
         fact = Forwarded(source.id, number, first, last, self._broker.runtime.now_ms(), [copy])
         self._working[router.id].in_flight.add(number)
         commit = TellLost(self, source, router, topic, target, fact)
-        commit.sync = topic.config.durability == "fsync"
+        commit.sync = topic.config.durability == "fsync" or not target.head_seq
         self._broker.committer.submit(self._broker.committer.lane_of(topic.id), commit)
 
     # What becomes of them
+
+    def written(self, outgoing: list[Outgoing]) -> None:
+        """The log has it, and the sync is waited for: those who want to see that too may."""
+        for each in outgoing:
+            each.partition.unsynced += each.pages
+            self._broker.wake(each.topic)
 
     def applied(self, source: Topic, fact: Forwarded, outgoing: list[Outgoing]) -> None:
         """The copies are readable."""
@@ -546,6 +555,7 @@ class Forwarder:
             if count:
                 partition.pending_records -= count
                 partition.pending_bytes -= each.size
+                _settle(partition, each.pages)
                 if state.by_id.get(topic.id) is topic:
                     for page in each.pages:
                         state.append(topic, partition, page, None)
@@ -574,6 +584,7 @@ class Forwarder:
             partition = each.partition
             partition.pending_records -= each.copy.count
             partition.pending_bytes -= each.size
+            _settle(partition, each.pages)
             partition.next_seq = min(partition.next_seq, each.copy.first_seq)
             working = self._working.get(each.router.id)
             if working is not None:
@@ -760,5 +771,11 @@ def _lost_behind(partition: Partition, cursor: int) -> tuple[int, int] | None:
     return None
 
 
+def _settle(partition: Partition, pages: list[Page]) -> None:
+    if partition.unsynced:
+        for page in pages:
+            partition.settled(page)
+
+
 def _is_there(target: Partition, seq: int | None) -> bool:
-    return seq is not None and target.find(seq) is not None
+    return seq is not None and target.is_live(seq)

@@ -9,6 +9,7 @@ Other parts of the server add their figures with `Service.gauges`.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -58,6 +59,7 @@ class TopicFigures(Struct):
     objects: list[bytes] = []
     listed: int = 0
     truncated: bool = False
+    routers: list[Metric] = []
 
 
 def get_metrics(service: Service, request: Request, _name: str) -> None:
@@ -77,6 +79,7 @@ def get_metrics(service: Service, request: Request, _name: str) -> None:
         answer()
         return
     most = service.settings.metrics_topics_max
+    found.routers = router_metrics(broker, caller_of(request), most)
     gather(broker, caller_of(request), most, found, as_json, lambda: request.closed, answer)
 
 
@@ -193,7 +196,42 @@ def process_metrics(service: Service, found: TopicFigures) -> list[Metric]:
     metrics += [_gauge(name, text, read()) for name, (text, read) in service.gauges.items()]
     if broker is not None:
         metrics += broker_metrics(broker)
-    return metrics
+    return metrics + found.routers
+
+
+def router_metrics(broker: Broker, caller: Caller, most: int) -> list[Metric]:
+    """What routers have done together; and of each that the caller may see, up to `most`, how it is doing."""
+    forwarder = broker.forwarder
+    shown = [each for each in islice(broker.routers.listed("", ""), most) if caller.may_touch(each.name)]
+    states = [(each.name, forwarder.state_of(each)) for each in shown]
+    each_router = [
+        Metric(
+            "topics_router_forwarded_total",
+            "counter",
+            "Records forwarded per router.",
+            [(f'{{router="{each.name}"}}', each.forwarded_total) for each in shown],
+        ),
+        Metric(
+            "topics_router_lag",
+            "gauge",
+            "Seqs of the source that the router has yet to look at.",
+            [(f'{{router="{each.name}"}}', forwarder.lag_of(each)) for each in shown],
+        ),
+        Metric(
+            "topics_router_blocked",
+            "gauge",
+            "1 while the router's dest has no room.",
+            [(f'{{router="{name}"}}', int(state == "blocked")) for name, state in states],
+        ),
+        Metric(
+            "topics_router_backoff",
+            "gauge",
+            "1 while the router waits to repeat a write that failed.",
+            [(f'{{router="{name}"}}', int(state == "backoff")) for name, state in states],
+        ),
+    ]
+    total = _counter("topics_records_forwarded_total", "Records that routers have copied.", forwarder.forwarded_total)
+    return [total, *each_router] if shown else [total]
 
 
 def broker_metrics(broker: Broker) -> list[Metric]:
