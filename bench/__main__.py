@@ -6,7 +6,7 @@ import sys
 
 from bench.tools import HEADER
 
-SUITES = ("core", "queues", "pressure", "live")
+SUITES = ("core", "queues", "routers", "pressure", "live")
 
 
 def run(arguments: list[str]) -> int:
