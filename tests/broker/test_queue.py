@@ -10,8 +10,10 @@ import pytest
 from tests.broker.queue_bench import QueueBench, jobs_of, seqs_of
 from topics.broker.checkpoint import StorageSettings
 from topics.broker.desk import Claimed, shares
+from topics.broker.routers import WantedRouter
 from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicsError, Unavailable
 from topics.model.limits import Limits
+from topics.model.router import RouterOptions
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.survival import Survive
 
@@ -703,3 +705,31 @@ def test_an_acked_job_never_returns_to_a_synced_queue_whatever_the_crash_point()
             if not disk.was_cut:
                 break
     assert len(seen) > 3
+
+
+# Routers
+
+
+def route(bench: QueueBench, source: str, dest: str) -> None:
+    bench.broker.routers.put(WantedRouter(f"{source}->{dest}", source, dest, RouterOptions()), lambda _: None)
+    bench.runtime.run()
+
+
+def test_forwarded_records_are_jobs_and_dead_letters_are_forwarded() -> None:
+    bench = dead_letter_queue(durable=True)
+    bench.configure("dlq", type="log")
+    route(bench, "in", "q")
+    route(bench, "dlq", "q2")
+    waiting, _ = bench.start_claim(wait_ms=1000)
+    bench.append("job", name="in")
+    bench.runtime.run()
+    assert seqs_of(jobs_of(waiting)) == [1]
+    bench.nack(1)
+    wear_out(bench, 1, deliveries=1)
+    assert bench.claim() == []
+    bench.runtime.run()
+    for each in (bench, bench.after_kill(), bench.after_power_cut()):
+        assert [record["data"] for record in each.records("dlq")] == ["job"]
+        assert [record["data"] for record in each.records("q2")] == ["job"]
+        assert each.records() == []
+        assert each.counters() == (0, 0, 1)
