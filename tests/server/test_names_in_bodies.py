@@ -65,3 +65,16 @@ def swapped(body: Any) -> Any:
     if isinstance(body, list):
         return [swapped(value) for value in body]
     return "t42:swapped" if body == OUTSIDE else body
+
+
+CHANGES = {"changes": [{"op": "insert", "key": {"id": 1}, "after": {"id": 1}}]}
+
+
+@in_house(API_KEYS="full,feeder:write:changes:chat.,reader:read")
+async def test_changes_are_for_keys_that_may_write_the_change_topic(house: House) -> None:
+    allowed = await house.ask("POST", "/api/tables/chat.messages/changes", CHANGES, key="feeder")
+    assert allowed.status == 200, allowed.body
+    for path, key in (("/api/tables/shop.orders/changes", "feeder"), ("/v1/api/tables/chat.x/changes", "reader")):
+        answer = await house.ask("POST", path, CHANGES, key=key)
+        assert (answer.status, error_of(answer)["code"]) == (403, "forbidden"), answer.body
+    assert set(house.broker.state.topics) == {"changes:chat.messages"}

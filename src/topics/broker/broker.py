@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from topics.broker.append import Append, AppendGroup, Reply, decide_append
+from topics.broker.changes import ChangeDesk
 from topics.broker.checkpoint import Keeper, StorageSettings
 from topics.broker.committer import Committer, Consequences, Lane
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
@@ -98,6 +99,7 @@ class Broker:
         self._fs = fs
         self.forwarder = Forwarder(self)
         self.routers = RouterControl(self)
+        self.changes = ChangeDesk(self)
 
     def start(self) -> None:
         """Go on from where recovery left off. What follows from a power cut is in the log before anything new is."""

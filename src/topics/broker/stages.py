@@ -22,6 +22,7 @@ from topics.model.batch import Batch
 from topics.model.errors import NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import (
     Appended,
+    Fact,
     Fenced,
     HeadMoved,
     Placed,
@@ -224,6 +225,8 @@ class CommitRequest(Struct):
     writes: list[Write]
     producer: str | None = None
     batch: int = 0
+    # What else becomes true together with it, and not without it.
+    facts: list[Fact] = []
 
 
 class Committed(Struct):
@@ -264,7 +267,8 @@ class CommitTogether(Commit):
         logs = list({id(piece.partition): piece.partition for piece in pieces}.values())
         super().__init__([], logs[0] if logs else None, sum([piece.page.count for piece in pieces]))
         self.others = tuple(logs[1:])
-        self.sync = request.producer is not None or any([each.topic.config.durability == "fsync" for each in pieces])
+        fenced = request.producer is not None or bool(request.facts)
+        self.sync = fenced or any([each.topic.config.durability == "fsync" for each in pieces])
         self._broker = broker
         self._request = request
         self._release = release
@@ -286,6 +290,8 @@ class CommitTogether(Commit):
                 book.drop(fact.stage_id)
             elif isinstance(fact, Fenced):
                 book.fence(fact)
+        for fact in self._request.facts:
+            broker.state.apply(fact)
         for piece in self._pieces:
             broker.evict(piece.topic, piece.partition)
             broker.appended(piece.topic, piece.partition, piece.page.size)
@@ -337,6 +343,7 @@ class CommitTogether(Commit):
                 fact.first_seqs.append(page.first_seq)
         if self._request.producer is not None:
             self.facts.append(Fenced(self._request.producer, self._request.batch, self._placed, ts))
+        self.facts += self._request.facts
 
 
 def commit(broker: "Broker", request: CommitRequest, reply: CommitReply) -> None:

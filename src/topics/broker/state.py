@@ -8,6 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from topics.broker.marks import ChangeMarks
 from topics.broker.origins import Origins
 from topics.broker.sealed import SealedSegment, Shelf
 from topics.broker.stages import StageBook, apply_stage
@@ -24,6 +25,7 @@ from topics.model.facts import (
     RESTART,
     AliasSet,
     Appended,
+    ChangesMarked,
     Copy,
     DeadLettered,
     Delayed,
@@ -84,8 +86,13 @@ class State:
         self.stages = StageBook()
         self.routers = Routers()
         self.origins = Origins()
+        self.marks = ChangeMarks()
         # Kept in snapshots beside the topics, by kind.
-        self.sections: dict[str, Section] = {"stages": self.stages, "routers": self.routers}
+        self.sections: dict[str, Section] = {
+            "stages": self.stages,
+            "routers": self.routers,
+            "change_marks": self.marks,
+        }
         # During replay an ephemeral topic has seqs but no records.
         self.replaying = False
         self._apply: dict[type, Callable[[Any], object]] = {
@@ -115,6 +122,7 @@ class State:
             RouterConfigured: self._router_configured,
             RouterDeleted: lambda fact: self.routers.remove(fact.router_id),
             Forwarded: self._forwarded,
+            ChangesMarked: self._changes_marked,
         }
 
     def apply(self, fact: Fact) -> Any:
@@ -183,6 +191,7 @@ class State:
         # Routers go with either of their topics, by this same fact.
         for router in self.routers.touching(fact.topic_id):
             self.routers.remove(router.id)
+        self.marks.forget(fact.topic_id)
         topic = self.by_id.pop(fact.topic_id, None)
         self.next_topic_id = max(self.next_topic_id, fact.topic_id + 1)
         if topic is None:
@@ -225,6 +234,10 @@ class State:
                 return
             segment.restore_flags()
         partition.apply_sealed(segment)
+
+    def _changes_marked(self, fact: ChangesMarked) -> None:
+        if fact.topic_id in self.by_id:
+            self.marks.mark(fact)
 
     def _group_moved(self, fact: GroupMoved) -> None:
         topic = self.by_id.get(fact.topic_id)

@@ -300,6 +300,16 @@ class Forwarded(Struct, array_like=True, tag=33):
     copies: list[Copy]
 
 
+class ChangesMarked(Struct, array_like=True, tag=60):
+    """A source of a table's changes has come this far; `digests` (8 bytes each) tell the events at this very position."""
+
+    topic_id: int
+    source: str
+    position: list[int | str]
+    digests: bytes
+    ts: int
+
+
 Fact = (
     TopicCreated
     | TopicConfigured
@@ -327,4 +337,5 @@ Fact = (
     | RouterConfigured
     | RouterDeleted
     | Forwarded
+    | ChangesMarked
 )

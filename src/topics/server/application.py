@@ -14,6 +14,7 @@ from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, PUBLIC, READ, WR
 from topics.server.admission import Admission, Gate
 from topics.server.answers import encode, render_error, send_error
 from topics.server.authority import Undecided
+from topics.server.changes import post_changes
 from topics.server.deletion import delete_records
 from topics.server.diff import diff_records
 from topics.server.groups import ack_messages, consume_messages, leave_group, seek_group
@@ -131,6 +132,7 @@ class TopicsApplication:
             add(f"{root}/routes", scope=READ, get=self._with_broker(_bare(get_routes)))
             add(f"{root}/sql", scope=ANY_KEY, post=self._with_service(run_sql))
             add(f"{root}/topics/leave", scope=ANY_KEY, post=self._with_broker(_bare(leave_group)))
+            add(f"{root}/tables/*/changes", "table", scope=WRITE, post=self._with_broker(post_changes))
             add(f"{root}/auth/login", "login", scope=PUBLIC, post=self._log_in)
         add("/v0/metrics", scope=READ, get=lambda request, name: get_metrics(self.service, request, name))
         add("/v0/watch", scope=READ, post=self._with_live(post_watch))
