@@ -77,6 +77,10 @@ class Broker:
         # Writes whose idempotency key is decided but not yet remembered.
         self.keys_in_flight: dict[tuple[int, str], Append] = {}
         self.creating = 0
+        # Writes that wait until there is room for their records in memory.
+        self._waiting: list[Callable[[], None]] = []
+        self._waiting_bytes = 0
+        self.keeper.on_room = self._room
         # Producers with a commit under way, each with the commits that wait for it.
         self.committing: dict[str, list[Callable[[], None]]] = {}
         # Aliases that are decided but not yet true, and the last version of the routes that was handed out.
@@ -263,6 +267,9 @@ class Broker:
 
     def append(self, name: str, batch: Batch, reply: Reply) -> None:
         """Append the batch, creating the topic if that is allowed. Answers when the topic's class says it may."""
+        if self.keeper.full:
+            self._wait_for_room(batch.size, lambda: self.append(name, batch, reply), reply)
+            return
         if self._busy and self._parked(name, lambda: self.append(name, batch, reply), reply):
             return
         topic = self.state.topics.get(name)
@@ -463,6 +470,29 @@ class Broker:
 
     def is_busy(self, name: str) -> bool:
         return name in self._busy
+
+    def _wait_for_room(self, size: int, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> None:
+        """Memory is full of records that are being sealed; the write goes on when some of them are.
+
+        Raises Throttled when as much waits already as may be hot, or as one request may bring.
+        """
+        most = max(self.keeper.settings.hot_bytes, self.limits.max_body_bytes)
+        if self._waiting and self._waiting_bytes + size > most:
+            raise Throttled("records come faster than the disk takes them", retry_after_ms=200)
+
+        def later() -> None:
+            try:
+                again()
+            except TopicsError as error:
+                reply(error)
+
+        self._waiting_bytes += size
+        self._waiting.append(later)
+
+    def _room(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        for later in waiting:
+            later()
 
     def _parked(self, name: str, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> bool:
         waiting = self._busy.get(name)

@@ -113,6 +113,9 @@ class Keeper:
         self._state = state
         self._committer = committer
         self._wal_bytes = 0
+        # Writes come faster than segments can be sealed: new ones wait, so that memory keeps its bound.
+        self.full = False
+        self.on_room: Callable[[], None] = _nothing
         self._hot_bytes = 0
         self._sealing: set[tuple[int, int, int]] = set()
         self._after_seals: list[Callable[[], None]] = []
@@ -170,6 +173,8 @@ class Keeper:
     def appended(self, topic: Topic, partition: Partition, size: int) -> None:
         """Called for every append that was applied: counts, and seals when a bound is reached."""
         self._hot_bytes += size
+        if self._hot_bytes > 2 * self.settings.hot_bytes and self._sealing:
+            self.full = True
         segment = partition.segments[-1] if partition.segments else None
         if isinstance(segment, HotSegment) and segment.held_bytes >= self.settings.segment_bytes:
             self.seal(topic, partition)
@@ -234,6 +239,9 @@ class Keeper:
 
     def _seal_over(self, key: tuple[int, int, int]) -> None:
         self._sealing.discard(key)
+        if self.full and (not self._sealing or self._hot_bytes <= 2 * self.settings.hot_bytes):
+            self.full = False
+            self.on_room()
         if not self._sealing:
             waiting, self._after_seals = self._after_seals, []
             for callback in waiting:

@@ -35,7 +35,6 @@ from topics.server.sql import run_sql
 from topics.server.stages import delete_stage, get_producer, post_commit, post_stage
 from topics.server.topics import delete_topic, get_topic, list_topics, put_topic
 from topics.server.watch import get_watch, post_watch
-from topics.server.websocket import get_socket
 from topics.server.work import stream_work
 
 log = logging.getLogger("topics.server")
@@ -139,7 +138,7 @@ class TopicsApplication:
         add(
             "/v0/watch/*", "watch session", scope=ANY_KEY, stream=True, query_token=True, get=self._with_live(get_watch)
         )
-        add("/v0/ws", scope=ANY_KEY, stream=True, get=self._with_live(get_socket))
+        add("/v0/ws", scope=ANY_KEY, stream=True, get=self._with_live(_get_socket))
         add("/v0/topics/*/claim", scope=READ | WRITE, post=self._with_broker(claim_jobs))
         add("/v0/topics/*/ack", scope=WRITE, post=self._with_broker(ack_jobs))
         add("/v0/topics/*/nack", scope=WRITE, post=self._with_broker(nack_jobs))
@@ -202,6 +201,13 @@ class TopicsApplication:
             append_records(broker, request, name)
 
         return handle
+
+
+def _get_socket(live: Live, broker: Broker, request: Request, name: str) -> None:
+    # Imported when the first socket comes: the library takes a tenth of a server's start.
+    from topics.server.websocket import get_socket
+
+    get_socket(live, broker, request, name)
 
 
 def _bare(handler: Callable[[Broker, Request], None]) -> BrokerHandler:

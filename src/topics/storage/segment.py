@@ -73,6 +73,10 @@ def write_segment(
     first, last = pages[0], pages[-1]
     _write_file(fs, base + ".dead", _flags_file(first.first_seq, bytes(last.last_seq - first.first_seq + 1)))
     fs.sync_directory(ROOT)
+    frame_checksum = _frame_checksum(rows, body_start, body_end)
+    del rows
+    # Arrow keeps freed buffers for the next time; between two segments that would be most of what a server weighs.
+    pa.default_memory_pool().release_unused()
     return SegmentInfo(
         first.first_seq,
         last.last_seq,
@@ -82,7 +86,7 @@ def write_segment(
         bool(tags),
         body_start,
         body_end,
-        _frame_checksum(rows, body_start, body_end),
+        frame_checksum,
         tags_checksum,
     )
 
@@ -359,6 +363,8 @@ def _rows_file(pa: Any, batches: list[Any]) -> tuple[Any, int, int]:
         Batch(batch.column(0)[0].as_py(), batch.num_rows, start, end - start, xxh3_64_intdigest(view[start:end]))
         for batch, (start, end) in zip(batches, spans, strict=True)
     ]
+    # Let go before the second copy is made: a segment in the making should weigh as little as it can.
+    del view, plain
     whole, again = _serialize(pa, schema, batches, {_KEY: msgspec.json.encode({"format": 1, "batches": entries})})
     assert again == spans
     return whole, spans[0][0], spans[-1][1]
