@@ -368,6 +368,18 @@ def test_a_topic_made_again_between_two_streams_is_told_once_and_again_only_to_w
         assert stream.next().name == "caught-up"
 
 
+def test_a_cursor_that_names_its_epoch_is_told_when_the_topic_is_another_one(api: Api, topic: TopicApi) -> None:
+    topic.append(1, 2)
+    epoch = topic.state()["epoch"]
+    topic.drop()
+    topic.append(1, 2, 3)
+    with opened(api, {topic.name: {"from_seq": 2, "epoch": epoch}}) as stream:
+        assert stream.next().data["reason"] == "recreated"
+        assert [record["$seq"] for record in stream.records(3)] == [1, 2, 3]
+    with opened(api, {topic.name: {"from_seq": 2, "epoch": topic.state()["epoch"]}}) as stream:
+        assert [record["$seq"] for record in stream.records(1)] == [3]
+
+
 def test_more_topics_than_a_map_is_good_for_are_resumed_by_an_opaque_id(api: Api, name: str) -> None:
     topics = [TopicApi(api, f"{name}-{number}") for number in range(70)]
     for topic in topics:

@@ -31,6 +31,14 @@ def test_an_event_is_read_the_same_however_it_is_cut() -> None:
         assert parser.retries == [2000]
 
 
+def test_a_frame_becomes_bytes_once_for_all_who_are_told() -> None:
+    _, feed = feed_of(1)
+    feed.open(lambda: None)
+    frame = feed.next()
+    assert frame is not None
+    assert sse.frame_event(frame) is sse.frame_event(frame)
+
+
 def feed_of(names: int) -> tuple[BrokerBench, Feed]:
     bench = BrokerBench()
     feed = Feed(bench.broker)

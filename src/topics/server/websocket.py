@@ -171,6 +171,7 @@ class Socket:
         if isinstance(frame, Gone):
             # Over for this socket; who wants a namesake made later subscribes again.
             self._feed.remove(frame.topic.name)
+            self._feed.trust()
         text = frame.texts.get("ws")
         if text is None:
             text = frame.texts["ws"] = wire(b'{"op":"%b",%b}' % (_OPS[type(frame)], frame_fields(frame)))
