@@ -1,6 +1,7 @@
 """A source may send its changes again from wherever it likes: each is in the change topic once, in the order per key."""
 
 import itertools
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,8 +10,11 @@ import pytest
 from tests.broker.test_stages import Site, disk_with_root
 from topics.broker.changes import ChangesKept
 from topics.broker.marks import DIGESTS_MOST, SOURCES_MOST
+from topics.broker.tables import drop_table as forget
+from topics.broker.tables import put_table
 from topics.model.change import Defaults, decode_changes
 from topics.model.errors import TopicFull
+from topics.model.table import Table
 from topics.testing.disk import PowerCut
 
 TABLE, TOPIC = "chat.messages", "changes:chat.messages"
@@ -167,4 +171,37 @@ def test_no_change_is_lost_or_twice_after_a_power_cut_at_any_step(partitions: in
         story(site, [], start=done - 1 if done > 2 else 1)
         found = sorted([number for partition in topic.partitions for number in numbers(site, partition.number)])
         assert found == list(range(1, 13)), f"cut at step {step}"
+    assert step > 30
+
+
+@pytest.mark.parametrize(("survive", "seed"), [("none", 0), ("random", 1)])
+def test_known_tables_survive_a_power_cut_at_any_step(survive: Any, seed: int) -> None:
+    def table(number: int) -> Table:
+        return Table(f"t{number % 3}", "push", None, (f"c{number}",), {}, number)
+
+    for step in itertools.count(1):
+        disk = disk_with_root(seed=seed)
+        disk.cut_at = disk.steps + step
+        acked: dict[str, Table] = {}
+        under_way = ""
+        try:
+            site = Site(disk, 2)
+            for number in range(12):
+                # Something else to write, so that snapshots are taken in between.
+                send(site, event(number, number, text="x" * 200))
+                under_way = f"t{number % 3}"
+                if number % 4 == 3 and under_way in acked:
+                    site.outcome(partial(forget, site.broker, under_way))
+                    del acked[under_way]
+                else:
+                    site.outcome(partial(put_table, site.broker, table(number)))
+                    acked[under_way] = table(number)
+        except PowerCut:
+            pass
+        if not disk.was_cut:
+            break
+        found = Site(disk.after_power_cut(survive=survive, seed=seed), 2).broker.state.tables.by_name
+        assert {name: each for name, each in found.items() if name != under_way} == {
+            name: each for name, each in acked.items() if name != under_way
+        }
     assert step > 30

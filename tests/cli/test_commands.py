@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,20 @@ def test_empty_standard_input_is_an_error(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert main(["append", "nothing"]) == 1
     assert "nothing to append" in capsys.readouterr().err
+
+
+def test_tables_are_added_listed_and_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", "add", "chat.messages", "--key", "id,tenant", "--columns", "id:bigint, tenant"]) == 0
+    assert main(["table", "add", "chat.rooms", "--postgres", "host=db dbname=chat"]) == 0
+    assert main(["table", "add", "chat.rooms", "--delta", "s3://lake/rooms"]) == 0
+    assert [line["outcome"] for line in lines(capsys)] == ["added", "added", "changed"]
+    assert main(["table", "ls", "chat."]) == 0
+    assert [(line["table"], line["kind"], line["location"], line["key_columns"]) for line in lines(capsys)] == [
+        ("chat.messages", "push", None, ["id", "tenant"]),
+        ("chat.rooms", "delta", "s3://lake/rooms", []),
+    ]
+    assert main(["table", "drop", "chat.rooms"]) == 0
+    capsys.readouterr()
+    assert main(["table", "drop", "chat.rooms"]) == 1
+    assert "not known" in capsys.readouterr().err
+    assert main(["table", "ls", "--url", os.environ["TOPICS_URL"]]) == 0

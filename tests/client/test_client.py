@@ -233,3 +233,16 @@ def test_watch_goes_on_after_the_server_was_restarted(kind: str, tmp_path: Path,
         watching.close()
         client.close()
     assert seen == [1, 2, 3, 4]
+
+
+def test_tables_and_their_changes(client: Any, topic: str) -> None:
+    assert client.put_table(topic, key_columns=["id"], columns={"id": "bigint"}).created
+    events = [{"op": "insert", "after": {"id": number}, "position": number} for number in range(3)]
+    assert client.send_changes(topic, [*events, {"op": "?"}], source="s").appended == 3
+    again = client.send_changes(topic, events, source="s")
+    assert (again.appended, again.duplicates, again.topic) == (0, 3, f"changes:{topic}")
+    assert [table.table for table in client.tables(topic)] == [topic]
+    assert client.table(topic).columns == {"id": "bigint"}
+    assert client.drop_table(topic).deleted
+    with pytest.raises(NotFound):
+        client.table(topic)

@@ -12,6 +12,7 @@ from topics.broker.marks import ChangeMarks
 from topics.broker.origins import Origins
 from topics.broker.sealed import SealedSegment, Shelf
 from topics.broker.stages import StageBook, apply_stage
+from topics.broker.tables import TableBook
 from topics.engine.cache import Cache
 from topics.engine.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
 from topics.engine.dedupe import KeptWrite
@@ -49,6 +50,8 @@ from topics.model.facts import (
     StageApplied,
     Staged,
     StagesDropped,
+    TableDropped,
+    TableSet,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
@@ -87,11 +90,13 @@ class State:
         self.routers = Routers()
         self.origins = Origins()
         self.marks = ChangeMarks()
+        self.tables = TableBook()
         # Kept in snapshots beside the topics, by kind.
         self.sections: dict[str, Section] = {
             "stages": self.stages,
             "routers": self.routers,
             "change_marks": self.marks,
+            "tables": self.tables,
         }
         # During replay an ephemeral topic has seqs but no records.
         self.replaying = False
@@ -123,6 +128,8 @@ class State:
             RouterDeleted: lambda fact: self.routers.remove(fact.router_id),
             Forwarded: self._forwarded,
             ChangesMarked: self._changes_marked,
+            TableSet: self.tables.put,
+            TableDropped: self.tables.drop,
         }
 
     def apply(self, fact: Fact) -> Any:

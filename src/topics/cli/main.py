@@ -21,6 +21,7 @@ COMMANDS = {
     "read": ("topics.cli.read", "print the records of a topic"),
     "tail": ("topics.cli.tail", "print the last records, and with -f those that come"),
     "sql": ("topics.cli.sql", "run a SQL statement"),
+    "table": ("topics.cli.table", "add, list and drop tables whose changes become records"),
     "check": ("topics.cli.check", "verify a data directory and say what was found"),
 }
 

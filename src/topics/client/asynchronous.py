@@ -15,6 +15,7 @@ from topics.client.retry import RetryPolicy
 from topics.client.values import (
     Acked,
     Appended,
+    ChangesSent,
     Claimed,
     Committed,
     Configured,
@@ -32,6 +33,8 @@ from topics.client.values import (
     SqlResult,
     Staged,
     StageDropped,
+    TableGone,
+    TableInfo,
     Tombstone,
     TopicInfo,
     TopicSummary,
@@ -259,6 +262,44 @@ class AsyncClient:
     async def sql(self, statement: str, *params: Any) -> SqlResult:
         """Run one statement; parameters are bound, never pasted."""
         return await self.run(calls.sql(statement, params))
+
+    # Tables and their changes
+
+    async def send_changes(
+        self, table: str, changes: Sequence[Any], *, source: str | None = None, key_columns: Sequence[str] = ()
+    ) -> ChangesSent:
+        """Send change events of a table; those that are wrong are told, the others are kept, each once by its position."""
+        return await self.run(calls.send_changes(table, changes, source, key_columns))
+
+    async def put_table(
+        self,
+        table: str,
+        kind: str = "push",
+        location: str | None = None,
+        *,
+        key_columns: Sequence[str] = (),
+        columns: Mapping[str, str] | None = None,
+    ) -> TableInfo:
+        """Make a table known, or replace what is known about it."""
+        return await self.run(calls.put_table(table, kind, location, key_columns, columns or {}))
+
+    async def table(self, table: str) -> TableInfo:
+        return await self.run(calls.get_table(table))
+
+    async def tables(self, prefix: str = "") -> AsyncIterator[TableInfo]:
+        """All known tables with the prefix, page after page."""
+        cursor = None
+        while True:
+            page = await self.run(calls.list_tables(prefix, 1000, cursor))
+            for table in page.tables:
+                yield table
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def drop_table(self, table: str) -> TableGone:
+        """Forget the table; its change topic stays."""
+        return await self.run(calls.drop_table(table))
 
     # The server itself
 

@@ -12,6 +12,7 @@ from topics.client.errors import WrongAnswer, error_from
 from topics.client.values import (
     Acked,
     Appended,
+    ChangesSent,
     Claimed,
     Committed,
     Configured,
@@ -29,6 +30,9 @@ from topics.client.values import (
     SqlResult,
     Staged,
     StageDropped,
+    TableGone,
+    TableInfo,
+    TablePage,
     TopicInfo,
     TopicPage,
     WatchSession,
@@ -353,6 +357,41 @@ def sql(statement: str, params: Sequence[Any]) -> Call[SqlResult]:
     return Call(
         "POST", "/api/sql", SqlResult, {"sql": statement, **named(params=list(params) or None)}, repeatable=False
     )
+
+
+# Tables and their changes
+
+
+def _table_path(table: str, *more: str) -> str:
+    return "/".join(["/api/tables", quote(table, safe=""), *more])
+
+
+def send_changes(
+    table: str, changes: Sequence[Any], source: str | None, key_columns: Sequence[str]
+) -> Call[ChangesSent]:
+    """Safe to send again when every event has a position."""
+    body = {"changes": list(changes), **named(source=source, key_columns=list(key_columns) or None)}
+    positioned = all([isinstance(change, Mapping) and change.get("position") is not None for change in changes])
+    return Call("POST", _table_path(table, "changes"), ChangesSent, body, repeatable=positioned)
+
+
+def put_table(
+    table: str, kind: str, location: str | None, key_columns: Sequence[str], columns: Mapping[str, str]
+) -> Call[TableInfo]:
+    body = {"kind": kind, "key_columns": list(key_columns), "columns": dict(columns), **named(location=location)}
+    return Call("PUT", _table_path(table), TableInfo, body)
+
+
+def get_table(table: str) -> Call[TableInfo]:
+    return Call("GET", _table_path(table), TableInfo)
+
+
+def list_tables(prefix: str, page_size: int, cursor: str | None) -> Call[TablePage]:
+    return Call("GET", _query("/api/tables", prefix=prefix, page_size=page_size, cursor=cursor), TablePage)
+
+
+def drop_table(table: str) -> Call[TableGone]:
+    return Call("DELETE", _table_path(table), TableGone)
 
 
 # The server itself

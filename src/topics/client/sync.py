@@ -18,6 +18,7 @@ from topics.client.retry import RetryPolicy
 from topics.client.values import (
     Acked,
     Appended,
+    ChangesSent,
     Claimed,
     Committed,
     Configured,
@@ -35,6 +36,8 @@ from topics.client.values import (
     SqlResult,
     Staged,
     StageDropped,
+    TableGone,
+    TableInfo,
     Tombstone,
     TopicInfo,
     TopicSummary,
@@ -259,6 +262,43 @@ class Client:
     def sql(self, statement: str, *params: Any) -> SqlResult:
         """Run one statement; parameters are bound, never pasted."""
         return self.run(calls.sql(statement, params))
+
+    # Tables and their changes
+
+    def send_changes(
+        self, table: str, changes: Sequence[Any], *, source: str | None = None, key_columns: Sequence[str] = ()
+    ) -> ChangesSent:
+        """Send change events of a table; those that are wrong are told, the others are kept, each once by its position."""
+        return self.run(calls.send_changes(table, changes, source, key_columns))
+
+    def put_table(
+        self,
+        table: str,
+        kind: str = "push",
+        location: str | None = None,
+        *,
+        key_columns: Sequence[str] = (),
+        columns: Mapping[str, str] | None = None,
+    ) -> TableInfo:
+        """Make a table known, or replace what is known about it."""
+        return self.run(calls.put_table(table, kind, location, key_columns, columns or {}))
+
+    def table(self, table: str) -> TableInfo:
+        return self.run(calls.get_table(table))
+
+    def tables(self, prefix: str = "") -> Iterator[TableInfo]:
+        """All known tables with the prefix, page after page."""
+        cursor = None
+        while True:
+            page = self.run(calls.list_tables(prefix, 1000, cursor))
+            yield from page.tables
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def drop_table(self, table: str) -> TableGone:
+        """Forget the table; its change topic stays."""
+        return self.run(calls.drop_table(table))
 
     # The server itself
 

@@ -243,6 +243,43 @@ class GroupAcked(Struct):
     acknowledged_offset: int
 
 
+class RefusedChange(Struct):
+    index: int
+    message: str
+
+
+class ChangesSent(Struct):
+    """What became of change events: those in `refused` were not taken, by their place in the request."""
+
+    topic: str
+    appended: int
+    duplicates: int
+    tombstones: int
+    refused: list[RefusedChange]
+    last_seq: int | None = None
+
+
+class TableInfo(Struct):
+    table: str
+    kind: str
+    location: str | None
+    key_columns: list[str]
+    columns: dict[str, str]
+    topic: str
+    created_at: int
+    created: bool = False
+
+
+class TablePage(Struct):
+    tables: list[TableInfo]
+    next_cursor: str | None = None
+
+
+class TableGone(Struct):
+    table: str
+    deleted: bool
+
+
 class SqlResult(Struct):
     columns: list[str]
     rows: list[list[Any]]

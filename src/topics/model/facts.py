@@ -11,6 +11,7 @@ from topics.model.config import TopicConfig
 from topics.model.page import Page
 from topics.model.route import Route
 from topics.model.router import RouterOptions
+from topics.model.table import Table
 
 # Why records below a floor are gone; bits, because both can be true.
 CAP = 1
@@ -310,6 +311,18 @@ class ChangesMarked(Struct, array_like=True, tag=60):
     ts: int
 
 
+class TableSet(Struct, array_like=True, tag=61):
+    """This is what is known about the table from here on."""
+
+    table: Table
+
+
+class TableDropped(Struct, array_like=True, tag=62):
+    """The table of this name is not known any more."""
+
+    name: str
+
+
 Fact = (
     TopicCreated
     | TopicConfigured
@@ -338,4 +351,6 @@ Fact = (
     | RouterDeleted
     | Forwarded
     | ChangesMarked
+    | TableSet
+    | TableDropped
 )

@@ -33,6 +33,7 @@ from topics.server.slots import take_request
 from topics.server.slow import slow_requests
 from topics.server.sql import run_sql
 from topics.server.stages import delete_stage, get_producer, post_commit, post_stage
+from topics.server.tables import delete_table, get_table, list_tables, put_known_table
 from topics.server.topics import delete_topic, get_topic, list_topics, put_topic
 from topics.server.watch import get_watch, post_watch
 from topics.server.work import stream_work
@@ -131,6 +132,10 @@ class TopicsApplication:
             add(f"{root}/routes", scope=READ, get=self._with_broker(_bare(get_routes)))
             add(f"{root}/sql", scope=ANY_KEY, post=self._with_service(run_sql))
             add(f"{root}/topics/leave", scope=ANY_KEY, post=self._with_broker(_bare(leave_group)))
+            add(f"{root}/tables", scope=READ, get=self._with_broker(_bare(list_tables)))
+            add(f"{root}/tables/*", "table", scope=READ, get=self._with_broker(get_table))
+            add(f"{root}/tables/*", "table", scope=ADMIN, put=self._with_broker(put_known_table))
+            add(f"{root}/tables/*", "table", scope=DELETE, delete=self._with_broker(delete_table))
             add(f"{root}/tables/*/changes", "table", scope=WRITE, post=self._with_broker(post_changes))
             add(f"{root}/auth/login", "login", scope=PUBLIC, post=self._log_in)
         add("/v0/metrics", scope=READ, get=lambda request, name: get_metrics(self.service, request, name))

@@ -4,7 +4,8 @@
                              "last_seq", "results": [{"partition", "first_seq", "last_seq", "count"}]}
 
 The good events of a request are kept whatever the others are. `?key=id,tenant` names the key columns and `?source=name` the
-source for events that do not say so themselves, as those of Debezium Server's HTTP sink.
+source for events that do not say so themselves, as those of Debezium Server's HTTP sink; a table that is known has its key
+columns anyway.
 """
 
 from typing import Any
@@ -35,6 +36,9 @@ def post_changes(broker: Broker, request: Request, table: str) -> None:
     if len(source) > SOURCE_CHARS_MOST:
         raise InvalidRequest(f"source has at most {SOURCE_CHARS_MOST} characters")
     limits = broker.limits
+    known = broker.state.tables.by_name.get(table)
+    if known is not None:
+        columns = columns or known.key_columns
     defaults = Defaults(broker.runtime.now_ms(), columns, source, limits.max_record_bytes)
 
     def reply(outcome: ChangesKept | TopicsError) -> None:

@@ -41,6 +41,7 @@ from topics.server.http import Request
 from topics.server.messages import COLUMNS, message_rows
 from topics.server.service import Service
 from topics.server.system_tables import TABLES, gather, route_fields
+from topics.sql.expressions import columns_in
 from topics.sql.parser import parse
 from topics.sql.select import Reply, Table
 from topics.sql.select import Request as SelectRequest
@@ -203,6 +204,7 @@ class Execution:
 
     def _add_source(self, statement: AddSource) -> None:
         def added(routes: list[Route], version: int) -> list[Route]:
+            self._check_columns(statement)
             route = Route(
                 statement.table,
                 statement.op,
@@ -222,6 +224,22 @@ class Execution:
 
         self._may(ADMIN, statement.topic)
         self._broker.change_routes(statement.topic, added, self._altered(statement.topic))
+
+    def _check_columns(self, statement: AddSource) -> None:
+        """Raises InvalidRequest when the source names a column that its table is known not to have."""
+        table = self._broker.state.tables.by_name.get(statement.table)
+        if table is None or not table.columns:
+            return
+        named = list(statement.key_columns)
+        for expression in (statement.filter_expr, statement.partition_key_expr):
+            if expression is not None:
+                named += columns_in(expression)
+        unknown = table.unknown(named)
+        if unknown is not None:
+            raise InvalidRequest(
+                f"table {table.name} has no column {unknown}",
+                detail={"table": table.name, "column": unknown, "columns": list(table.columns)},
+            )
 
     def _drop_source(self, statement: DropSource) -> None:
         def meant(route: Route) -> bool:

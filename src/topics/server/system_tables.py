@@ -12,7 +12,9 @@ import msgspec
 
 from topics.broker.broker import Broker, Topic
 from topics.broker.groups import NO_LAG, group_lag
+from topics.model.change import CHANGES
 from topics.model.errors import NotFound
+from topics.model.table import Table as KnownTable
 from topics.server.access import ADMIN, READ, Caller
 from topics.server.answers import encode
 from topics.server.options import OPTIONS
@@ -196,6 +198,30 @@ def queue_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Ro
             )
 
 
+def table_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    """The tables that are known, and those whose changes have come without a word about them."""
+    known = broker.state.tables.by_name
+    sent = {name.removeprefix(CHANGES) for name in broker.names(CHANGES, "")}
+    for name in sorted(known.keys() | sent):
+        table = known.get(name) or KnownTable(name, "push", None, (), {}, 0)
+        topic = broker.state.topics.get(CHANGES + name)
+        if not caller.may_touch(CHANGES + name):
+            continue
+        marks = {} if topic is None else broker.state.marks.by_topic.get(topic.id, {})
+        yield (
+            name,
+            table.kind,
+            table.location,
+            ",".join(table.key_columns) or None,
+            encode(table.columns).decode() if table.columns else None,
+            CHANGES + name,
+            0 if topic is None else topic.count,
+            encode({source: list(mark.position) for source, mark in marks.items()}).decode(),
+            None if topic is None else topic.last_write_ts,
+            table.created_ts or None,
+        )
+
+
 def setting_rows(service: Service, _broker: Broker, _caller: Caller) -> Iterator[Row]:
     settings = service.settings
     for option in OPTIONS:
@@ -289,6 +315,21 @@ TABLES: dict[str, SystemTable] = {
             dead_letter="VARCHAR",
         ),
         queue_rows,
+    ),
+    "tables": SystemTable(
+        _columns(
+            table_id="VARCHAR",
+            kind="VARCHAR",
+            location="VARCHAR",
+            key_columns="VARCHAR",
+            columns="VARCHAR",
+            topic_id="VARCHAR",
+            count="UBIGINT",
+            positions="VARCHAR",
+            last_write_at="BIGINT",
+            created_at="BIGINT",
+        ),
+        table_rows,
     ),
     "settings": SystemTable(_columns(name="VARCHAR", place="VARCHAR", value="VARCHAR"), setting_rows, ADMIN),
 }

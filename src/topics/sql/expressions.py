@@ -73,6 +73,14 @@ def column_list(text: str, at: Token) -> tuple[str, ...]:
     return names
 
 
+def columns_in(expression: str) -> list[str]:
+    """The columns that an expression in normal form names; of a field in a column, the column."""
+    from topics.sql.dialect import exp, parse
+
+    tree = parse(f"SELECT ({expression}\n)")[0]
+    return list(dict.fromkeys([column.parts[0].name for column in tree.find_all(exp.Column)]))
+
+
 def _checked_text(tokens: list[Token], what: str) -> str:
     depth = 0
     pieces: list[str] = []

@@ -1,0 +1,76 @@
+"""Tables: where the changes of a table come from, and what is known about its columns.
+
+Whoever may read may see where a table is, so no secret stands there: passwords belong to the environment of whoever
+connects (`PGPASSFILE`, `PGPASSWORD`, the storage keys of the object store).
+"""
+
+import re
+from typing import Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+
+from topics.model.errors import InvalidRequest
+
+Kind = Literal["push", "delta", "postgres"]
+COLUMNS_MOST = 2000
+KEY_COLUMNS_MOST = 64
+COLUMN_CHARS_MOST = 255
+LOCATION_CHARS_MOST = 2000
+
+_SECRETS = {"password", "sslpassword", "passwd", "pwd", "secret", "token", "sig", "access_key", "secret_key"}
+_SETTING = re.compile(r"(\w+)\s*=")
+
+
+class Table(Struct, frozen=True):
+    """A table by its name. `columns` is its schema as far as it was told: names with their types, or none."""
+
+    name: str
+    kind: Kind
+    # The URI of a Delta table or the DSN of a PostgreSQL; nothing for one whose changes are pushed.
+    location: str | None
+    key_columns: tuple[str, ...]
+    columns: dict[str, str]
+    created_ts: int
+
+    def unknown(self, columns: list[str]) -> str | None:
+        """The first of these that the table does not have; None when all are there or its schema is not known."""
+        known = {name.casefold() for name in self.columns}
+        return next((name for name in columns if known and name.casefold() not in known), None)
+
+
+def check_table(table: Table) -> Table:
+    """Raises InvalidRequest unless everything about the table goes together."""
+    if (table.location is None) != (table.kind == "push"):
+        what = {"push": "has no location", "delta": "needs the URI of the table", "postgres": "needs a DSN"}
+        raise InvalidRequest(f"a table of kind {table.kind} {what[table.kind]}")
+    if table.location is not None:
+        _check_location(table.location)
+    for name in (*table.key_columns, *table.columns):
+        if not name or len(name) > COLUMN_CHARS_MOST or not name.isprintable():
+            raise InvalidRequest(f"a column has a name of 1 to {COLUMN_CHARS_MOST} printable characters")
+    if len(table.key_columns) > KEY_COLUMNS_MOST or len(table.columns) > COLUMNS_MOST:
+        raise InvalidRequest(f"a table has at most {KEY_COLUMNS_MOST} key columns and {COLUMNS_MOST} columns")
+    if len(set(table.key_columns)) != len(table.key_columns):
+        raise InvalidRequest("key_columns names a column twice")
+    missing = table.unknown(list(table.key_columns))
+    if missing is not None:
+        raise InvalidRequest(f"the key column {missing!r} is not among the columns", detail={"column": missing})
+    return table
+
+
+def _check_location(location: str) -> None:
+    if not 0 < len(location) <= LOCATION_CHARS_MOST or not location.isprintable():
+        raise InvalidRequest(f"a URI or DSN has 1 to {LOCATION_CHARS_MOST} printable characters")
+    try:
+        parts = urlsplit(location)
+        secret = parts.password is not None
+        names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    except ValueError:
+        raise InvalidRequest("this is not a URI") from None
+    if "://" not in location:
+        names = _SETTING.findall(location)
+    if secret or any([name.lower() in _SECRETS for name in names]):
+        raise InvalidRequest(
+            "a location holds no password: keep it where the capture runs (PGPASSFILE or PGPASSWORD, storage keys)"
+        )
