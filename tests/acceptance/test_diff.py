@@ -111,6 +111,15 @@ def test_an_answer_holds_about_1_mib_and_skips_nothing(topic: TopicApi) -> None:
     assert [record["$seq"] for record in topic.read_all()] == list(range(1, 41))
 
 
+def test_a_reader_may_ask_for_another_budget_up_to_8_mib(topic: TopicApi) -> None:
+    for n in range(20):
+        topic.append(f"{n:0500000}")
+    assert seqs_of(topic.diff(max_batch_bytes=1)) == [1]
+    assert len(seqs_of(topic.diff(max_batch_bytes=0))) == 2
+    assert len(seqs_of(topic.diff(max_batch_bytes=3_000_000))) in (5, 6)
+    assert len(seqs_of(topic.diff(max_batch_bytes=1 << 40))) in (16, 17)
+
+
 def test_a_batch_larger_than_the_budget_is_read_in_parts(topic: TopicApi) -> None:
     topic.append(*["x" * 300_000 for _ in range(10)])
     body = topic.diff()

@@ -84,6 +84,11 @@ def test_every_session_has_another_wid(api: Api, topic: TopicApi) -> None:
         {"include_data": None},
         {"node": 5},
         {"max_batch_bytes": 1.5},
+        {"cursor": 5},
+        {"cursor": "not base64!"},
+        {"cursor": "\u00e9"},
+        {"cursor": base64.urlsafe_b64encode(b'{"x":-1}').decode()},
+        {"cursor": base64.urlsafe_b64encode(b"[0,1,2]").decode()},
     ],
 )
 def test_a_malformed_watch_is_refused(api: Api, topic: TopicApi, change: dict[str, Any]) -> None:
@@ -395,6 +400,28 @@ def test_more_topics_than_a_map_is_good_for_are_resumed_by_an_opaque_id(api: Api
     with EventStream(api, url, {"Last-Event-ID": first.id}) as stream:
         again = {event.data["topic"] for event in [stream.next() for _ in range(139)] if event.name == "record"}
         assert again == {topic.name for topic in topics} - {first.data["topic"]}
+
+
+def test_the_id_of_an_event_is_where_a_new_session_may_begin(api: Api, topic: TopicApi, other: TopicApi) -> None:
+    topic.append(1, 2, 3)
+    other.append(1)
+    with opened(api, {topic.name: {}, other.name: {}}, limit=2) as stream:
+        first = stream.next()
+    assert cursors(first) == {topic.name: 2, other.name: 0}
+    starts = {topic.name: {"tail": True}, other.name: {"from_seq": 1}}
+    begun = watch(api, {"topics": starts, "cursor": first.id})
+    assert [place["from_seq"] for place in begun["topics"].values()] == [2, 0]
+    with EventStream(api, begun["stream_url"]) as stream:
+        records = [event.data for event in [stream.next() for _ in range(4)] if event.name == "record"]
+    assert [(data["topic"], data["from_seq"], data["to_seq"]) for data in records] == [
+        (topic.name, 2, 3),
+        (other.name, 0, 1),
+    ]
+    # Topics the id knows nothing of begin where they are told to; those it knows and nobody asks for do not matter.
+    third = TopicApi(api, f"{topic.name}-third"[:255])
+    third.append(1, 2)
+    begun = watch(api, {"topics": {third.name: {"from_seq": 1}, topic.name: {}}, "cursor": first.id})
+    assert {name: place["from_seq"] for name, place in begun["topics"].items()} == {third.name: 1, topic.name: 2}
 
 
 def test_a_second_stream_takes_the_place_of_the_first(api: Api, topic: TopicApi) -> None:

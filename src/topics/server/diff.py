@@ -30,6 +30,7 @@ class DiffBody(Struct):
     include_tags: bool = False
     include_meta: bool = True
     wait_ms: U64 = 0
+    max_batch_bytes: U64 = 0
     # Additive: begin at the first record at or after a time; tell instances of a name apart; another partition.
     from_ts: U64 | None = None
     epoch: U64 | None = None
@@ -54,7 +55,7 @@ def diff_records(broker: Broker, request: Request, name: str) -> None:
         name,
         check_u64("from_seq", body.from_seq),
         min(body.limit or limits.default_limit, limits.max_limit),
-        limits.answer_bytes,
+        min(body.max_batch_bytes or limits.answer_bytes, limits.answer_bytes_max),
         _view(body),
         body.partition,
         body.from_ts,

@@ -66,7 +66,7 @@ async def serve(
         return 1
     try:
         _tell_port(settings.port_file, host, port)
-        log.info("listening on http://%s:%s, data in %s", host, port, settings.data_dir)
+        log.info("listening on http://%s:%s, data in %s", f"[{host}]" if ":" in host else host, port, settings.data_dir)
         on_listening(host, port)
         broker = await _recover(service, directory, runtime, settings, stop)
         if broker is None:

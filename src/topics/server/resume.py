@@ -11,10 +11,12 @@ is white space and means nothing.
 
 import base64
 import binascii
+from collections.abc import Collection
 
 import msgspec
 
 from topics.broker.feed import Feed
+from topics.model.errors import InvalidRequest
 
 # With more topics than this the names would make up most of a stream.
 NAMED_TOPICS_MOST = 64
@@ -35,21 +37,37 @@ def resume_token(feed: Feed) -> bytes:
 
 def rewind(feed: Feed, token: bytes) -> None:
     """Take the feed back to where the token says, for all topics at once. What is no token of this feed changes nothing."""
+    found = _parse(token, feed.places)
+    if found is not None:
+        feed.rewind(*found)
+
+
+def cursors_in(token: str, names: Collection[str]) -> dict[str, int]:
+    """Where the token of an earlier session says its reader is. Raises InvalidRequest for what is no token for these topics."""
+    found = _parse(token.encode(), names)
+    if found is None:
+        raise InvalidRequest("cursor is not the id of an event of these topics")
+    return found[0]
+
+
+def _parse(token: bytes, names: Collection[str]) -> tuple[dict[str, int], int] | None:
+    """The cursors and the number of turns; None when it is no token for topics of these names."""
     try:
         text = base64.b64decode(token + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
         found = _decode(text)
     except (binascii.Error, ValueError, msgspec.MsgspecError, RecursionError):
-        return
+        return None
     if isinstance(found, dict):
         cursors = found
         turns_told = _number(text[text.rindex(b"}") + 1 :])
     else:
-        if len(found) != len(feed.places) + 1:
-            return
-        cursors = dict(zip(feed.places, found[1:], strict=True))
+        if len(found) != len(names) + 1:
+            return None
+        cursors = dict(zip(names, found[1:], strict=True))
         turns_told = found[0]
-    if turns_told >= 0 and all([cursor >= 0 for cursor in cursors.values()]):
-        feed.rewind(cursors, turns_told)
+    if turns_told < 0 or any([cursor < 0 for cursor in cursors.values()]):
+        return None
+    return cursors, turns_told
 
 
 def _blanks(number: int) -> bytes:

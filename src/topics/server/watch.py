@@ -17,7 +17,7 @@ from topics.server.bodies import Query, decode, require_json
 from topics.server.delivery import Delivery
 from topics.server.http import Request, Stream
 from topics.server.live import Live
-from topics.server.resume import resume_token, rewind
+from topics.server.resume import cursors_in, resume_token, rewind
 from topics.server.sessions import Session
 from topics.server.subscriptions import Start, Wishes, find_topics, subscribe, subscription_of
 
@@ -27,6 +27,8 @@ HEARTBEAT_MS_MOST = 60_000
 
 class WatchBody(Wishes, kw_only=True):
     topics: dict[str, Start]
+    # The id of an event of an earlier session: topics it names begin there, whatever `topics` says.
+    cursor: str | None = None
     heartbeat_ms: U64 = 15_000
 
 
@@ -38,6 +40,8 @@ def post_watch(live: Live, broker: Broker, request: Request, _name: str) -> None
     body = decode(request.body, _decoder)
     lenient = Query(request.query).flag("lenient", False)
     caller = caller_of(request)
+    if body.cursor is not None:
+        _resume(body.topics, body.cursor)
     topics = find_topics(broker, caller, body.topics, lenient=lenient)
     feed = Feed(broker)
     begun = subscribe(broker, feed, topics, body.topics, subscription_of(body, broker.limits))
@@ -50,6 +54,14 @@ def post_watch(live: Live, broker: Broker, request: Request, _name: str) -> None
         "topics": begun,
     }
     send(request, 200, fields)
+
+
+def _resume(starts: dict[str, Start], token: str) -> None:
+    for name, cursor in cursors_in(token, starts).items():
+        start = starts.get(name)
+        if start is not None:
+            start.from_seq = cursor
+            start.tail = False
 
 
 def get_watch(live: Live, broker: Broker, request: Request, wid: str) -> None:
