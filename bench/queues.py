@@ -92,7 +92,7 @@ def claim_cost(many: int) -> list[Row]:
     with topics_server() as server:
         few, deep = median_of(ROUNDS, lambda: claim_us(server, 1000, 0), lambda: claim_us(server, many, 0))
         free, crowded = median_of(
-            ROUNDS, lambda: claim_us(server, 10_000, 0), lambda: claim_us(server, 10_000, 100_000)
+            ROUNDS, lambda: claim_us(server, 110_000, 0), lambda: claim_us(server, 10_000, 100_000)
         )
     return [
         Row(f"claim of 16 from {many:,} ready jobs", f"{deep:.1f} us", f"{few:.1f} us (1,000 ready)", deep / few,
@@ -106,6 +106,8 @@ def claim_us(server: TopicsServer, ready: int, in_flight: int) -> float:
     name = f"cost-{time.monotonic_ns()}"
     server.call("PUT", f"/v0/topics/{name}", {"type": "queue", "lease_ms": 3_600_000})
     fill(server, name, ready + in_flight)
+    # Sealing what was filled in goes on for a moment, on the same processor.
+    time.sleep(1 + (ready + in_flight) / 250_000)
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
 
     def post(action: str, body: dict[str, object]) -> dict[str, object]:
@@ -124,7 +126,7 @@ def claim_us(server: TopicsServer, ready: int, in_flight: int) -> float:
         post("", refill)
     connection.close()
     server.call("DELETE", f"/v0/topics/{name}")
-    return statistics.mean(sorted(times)[: len(times) * 9 // 10])
+    return statistics.median(times)
 
 
 def drain(port: int, workers: int, worker: Callable[[], "Worker"]) -> float:
