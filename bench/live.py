@@ -154,14 +154,13 @@ def stuck_memory() -> list[Row]:
     with topics_server(**SETTINGS, TOPICS_SLOW_CONSUMER_TIMEOUT_MS="600000", TOPICS_HOT_BYTES="8388608") as server:
         server.call("PUT", "/v0/topics/live", {"cap_bytes": 4 << 20})
         body = b'{"records":[{"data":"%b"}]}' % (b"x" * 50_000)
-        with Writer(server, "live") as writer:
-            with contextlib.closing(open_stream(server, "live")):
-                figures = []
-                for _ in range(2 * STUCK_SAMPLES):
-                    for _ in range(STUCK_MB * 20 // STUCK_SAMPLES):
-                        writer.send(body)
-                        writer.wait_for_answer()
-                    figures.append(server.rss_mb())
+        with Writer(server, "live") as writer, contextlib.closing(open_stream(server, "live")):
+            figures = []
+            for _ in range(2 * STUCK_SAMPLES):
+                for _ in range(STUCK_MB * 20 // STUCK_SAMPLES):
+                    writer.send(body)
+                    writer.wait_for_answer()
+                figures.append(server.rss_mb())
     # The log's own buffers and segments come and go, by some twenty megabytes: medians.
     growth = statistics.median(figures[STUCK_SAMPLES:]) - statistics.median(figures[:STUCK_SAMPLES])
     what = f"growth beside a stuck client while {STUCK_MB} MB are written"
