@@ -1,20 +1,29 @@
 """A server in a process of its own, for what only a process can show: signals, kill -9, coming back on the same port."""
 
+import http.client
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-
-from topics.testing.http import Api
+from typing import Any
 
 # Reached only by a test that fails.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
+
+
+class ServerEnded(AssertionError):
+    """The process ended, or never came to serve. Its log is the message."""
 
 
 class ServerProcess:
-    """`topics serve` on one data directory and, once it has one, always on the same port."""
+    """`topics serve` on one data directory and, once it has one, always on the same port.
+
+    As a context manager it is started, and killed at the end if it still runs. `settings` are TOPICS_* variables;
+    nothing else of that kind is taken from the environment.
+    """
 
     def __init__(self, directory: Path, **settings: str) -> None:
         self.directory = directory
@@ -27,8 +36,7 @@ class ServerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self.kill()
+        self.kill()
 
     @property
     def url(self) -> str:
@@ -39,16 +47,31 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Returns when it serves."""
+    @property
+    def data_dir(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def logs(self) -> str:
+        """What all runs of this server have said."""
+        return (self.directory / "log").read_text(encoding="utf-8")
+
+    def start(self, *, ready: bool = True, **settings: str) -> None:
+        """Returns when it serves or, with `ready` False, when it listens. `settings` are for this run alone.
+
+        Raises ServerEnded when the process ends before that.
+        """
+        assert self._process is None, "it runs already"
+        self.directory.mkdir(parents=True, exist_ok=True)
         port_file = self.directory / "port"
         port_file.unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
         environment |= {
-            "TOPICS_DATA_DIR": str(self.directory / "data"),
+            "TOPICS_DATA_DIR": str(self.data_dir),
             "TOPICS_PORT": str(self.port),
             "TOPICS_PORT_FILE": str(port_file),
             **self._settings,
+            **settings,
         }
         with open(self.directory / "log", "ab") as log:
             self._process = subprocess.Popen(
@@ -60,27 +83,50 @@ class ServerProcess:
             )
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not port_file.exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError((self.directory / "log").read_text())
-            time.sleep(0.005)
+            self._wait_a_little(deadline)
         self.port = int(port_file.read_text().rpartition(":")[2])
-        with Api(self.url) as api:
-            api.wait_until_ready(PATIENCE_SECONDS)
+        while ready and not self._is_ready():
+            self._wait_a_little(deadline)
+
+    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """One request on a connection of its own: status and decoded body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, path, content, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
 
     def stop(self) -> int:
         """SIGTERM; answers the exit status."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self._wait()
+        return self.wait()
 
     def kill(self) -> None:
-        """SIGKILL: nothing is finished, nothing is said."""
-        assert self._process is not None
-        self._process.kill()
-        self._wait()
+        """SIGKILL: nothing is finished, nothing is said. Nothing happens when it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self.wait()
 
-    def _wait(self) -> int:
+    def wait(self) -> int:
+        """The exit status, when it has ended."""
         assert self._process is not None
         status = self._process.wait(PATIENCE_SECONDS)
         self._process = None
         return status
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.request("GET", "/v0/ready")[0] == 200
+        except (OSError, http.client.HTTPException):
+            # It has just ended, as the next look at the process will show.
+            return False
+
+    def _wait_a_little(self, deadline: float) -> None:
+        assert self._process is not None
+        if self._process.poll() is not None or time.monotonic() > deadline:
+            raise ServerEnded(f"exit status {self._process.returncode}\n{self.logs}")
+        time.sleep(0.005)
