@@ -31,8 +31,10 @@ from topics.broker.image import (
 from topics.broker.sealed import SealedSegment, Shelf
 from topics.broker.state import State
 from topics.engine.cache import Cache
+from topics.engine.segment import PAGE_RECORDS
 from topics.model.errors import CorruptStorage
-from topics.model.facts import RESTART, HeadMoved, Lost
+from topics.model.facts import RESTART, Appended, HeadMoved, Lost
+from topics.model.page import Page, fold
 from topics.storage.frame import APPEND, Frame, decode, decode_append
 from topics.storage.fs import FileSystem
 from topics.storage.segment import ROOT as SEGMENTS
@@ -197,15 +199,16 @@ def _replay(state: State, logs: list[ShardLog], header: HeaderImage, progress: P
     streams = [log.frames(header.cut.get(log.number, 0), header.lsns.get(log.number, 0)) for log in logs]
     frames: Iterator[Frame] = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=lambda frame: frame.lsn)
     count = 0
-    apply = state.apply
+    gathered = Gathered(state)
     for frame in frames:
         count += 1
         try:
             if frame.kind == APPEND:
-                apply(decode_append(frame.body))
+                gathered.add(decode_append(frame.body))
             else:
+                gathered.apply_all()
                 for fact in decode(frame):
-                    apply(fact)
+                    state.apply(fact)
         except ValueError as error:
             path = next(log.path for log in logs if log.last_lsn == frame.lsn)
             raise CorruptStorage(
@@ -214,8 +217,59 @@ def _replay(state: State, logs: list[ShardLog], header: HeaderImage, progress: P
         if not count & 0xFFFF:
             # Nobody knows the total before the end; what is known only ever rises towards it.
             progress(1 - 1 / (2 + count / 0x10000))
+    gathered.apply_all()
     progress(1.0)
     return count
+
+
+class Run:
+    """Pages without a gap between them, and where the next one must begin."""
+
+    __slots__ = ("next_seq", "pages", "room")
+
+    def __init__(self, page: Page) -> None:
+        self.pages = [page]
+        self.next_seq = page.first_seq + page.count
+        self.room = PAGE_RECORDS - page.count
+
+
+class Gathered:
+    """Plain appends that follow each other in a log, applied as one: 3.3 us a single record of replay instead of 6.
+
+    The log holds them in the order of their seqs, so it makes no difference as long as everything else that is replayed
+    waits until they are applied.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._runs: dict[tuple[int, int], Run] = {}
+
+    def add(self, fact: Appended) -> None:
+        page = fact.page
+        key = (fact.topic_id, fact.partition)
+        plain = fact.key is None and page.metas is None and page.nodes is None and page.tags is None
+        run = self._runs.get(key)
+        if run is not None:
+            if plain and page.first_seq == run.next_seq and run.room > 0:
+                run.pages.append(page)
+                run.next_seq += page.count
+                run.room -= page.count
+                return
+            self._apply(key)
+        partition = self._state.partition(*key)
+        # One that the snapshot already holds is left to `apply`, which knows what to do with it.
+        if plain and partition is not None and page.first_seq > partition.head_seq:
+            self._runs[key] = Run(page)
+        else:
+            self._state.apply(fact)
+
+    def apply_all(self) -> None:
+        for key in list(self._runs):
+            self._apply(key)
+
+    def _apply(self, key: tuple[int, int]) -> None:
+        pages = self._runs.pop(key).pages
+        self._state.apply(Appended(*key, pages[0] if len(pages) == 1 else fold(pages)))
 
 
 def _consequences(state: State, margin: int) -> list[Lost | HeadMoved]:

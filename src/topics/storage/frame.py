@@ -22,7 +22,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from topics.model.facts import Appended, Fact
-from topics.model.page import Page, page_size
+from topics.model.page import RECORD_OVERHEAD, Page, page_size
 
 APPEND = 1
 FACTS = 2
@@ -110,17 +110,18 @@ def decode(frame: Frame) -> list[Fact]:
 def decode_append(body: memoryview) -> Appended:
     if len(body) < _APPEND_BODY_BYTES:
         raise ValueError("append frame is too short")
-    topic_id, partition, count, first_seq, ts, data_length, *lengths = _APPEND_BODY.unpack_from(body)
-    start = _APPEND_BODY_BYTES
-    data = bytes(body[start : start + data_length])
-    start += data_length
-    if lengths == _NO_COLUMNS:
+    topic_id, partition, count, first_seq, ts, data_length, metas_length, nodes_length, tags_length, key_length = (
+        _APPEND_BODY.unpack_from(body)
+    )
+    start = _APPEND_BODY_BYTES + data_length
+    data = bytes(body[_APPEND_BODY_BYTES:start])
+    if metas_length == nodes_length == tags_length == key_length == _NONE:
         if start != len(body):
             raise ValueError("append frame has texts of the wrong length")
-        size = data_length + 1 + count * 23
-        return Appended(topic_id, partition, Page(first_seq, count, ts, data, None, None, None, size), None)
+        size = data_length + 1 + count * (RECORD_OVERHEAD - 1)
+        return Appended(topic_id, partition, Page(first_seq, count, ts, data, None, None, None, size))
     texts: list[bytes | None] = []
-    for length in lengths:
+    for length in (metas_length, nodes_length, tags_length, key_length):
         if length == _NONE:
             texts.append(None)
         else:
@@ -168,9 +169,6 @@ def find_frames(view: memoryview, start: int, above_lsn: int) -> Iterator[Frame]
             start = padded
         else:
             start += 8
-
-
-_NO_COLUMNS = [_NONE] * 4
 
 
 def _length(text: bytes | None) -> int:

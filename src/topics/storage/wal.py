@@ -406,5 +406,9 @@ def shard_numbers(fs: FileSystem) -> list[int]:
 
 
 def _rest_is_zero(view: memoryview, start: int) -> bool:
-    step = 1 << 20
-    return all(not view[at : at + step].tobytes().strip(b"\0") for at in range(start, len(view), step))
+    zeros = bytes(1 << 20)
+    for at in range(start, len(view), len(zeros)):
+        chunk = view[at : at + len(zeros)].tobytes()
+        if chunk != (zeros if len(chunk) == len(zeros) else bytes(len(chunk))):
+            return False
+    return True
