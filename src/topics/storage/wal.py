@@ -259,10 +259,11 @@ class ShardLog:
             view = self._view(path)
             header = decode_header(view)
             self.begun = self.begun or index > 0 or len(view) > HEADER_BYTES or header is None
+            if (header is None or header.boot_id != boot_id) and self.first_lsn_of_boot is None:
+                # A header that cannot be read may have been lost by the power cut that began this boot.
+                self.of_this_boot = False
             if header is None and _rest_is_zero(view, 0):
                 # Reserved and not begun, or its header was lost with everything behind it.
-                if self.first_lsn_of_boot is None:
-                    self.of_this_boot = False
                 continue
             if (
                 header is None
@@ -273,8 +274,6 @@ class ShardLog:
                 return
             self.margin = max(self.margin, header.margin)
             current = header.boot_id == boot_id
-            if not current:
-                self.of_this_boot = False
             end = HEADER_BYTES
             for frame in read_frames(view, HEADER_BYTES):
                 if frame.lsn <= self.last_lsn:
