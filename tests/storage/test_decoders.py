@@ -1,6 +1,7 @@
 """Decoders are given every cut of what an encoder made, and garbage: they wait, refuse, or say what is wrong."""
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -67,6 +68,20 @@ def test_a_frame_with_any_bit_changed_is_not_found() -> None:
 def test_garbage_is_no_frame(garbage: bytes, start: int) -> None:
     assert frames_of(garbage) == []
     assert list(find_frames(memoryview(garbage), start, 0)) == []
+
+
+@pytest.mark.parametrize("place", [8, 4088, 4096, 4104, 8192, 12280, 20000])
+def test_a_frame_behind_unused_room_is_found_wherever_it_stands(place: int) -> None:
+    whole = encode_facts(6, 5, FACTS)
+    view = memoryview(bytes(place) + whole + bytes(20_000) + whole)
+    assert [frame.start for frame in find_frames(view, 0, 0)] == [place, place + len(whole) + 20_000]
+
+
+def test_the_room_of_a_whole_file_is_passed_in_a_moment() -> None:
+    view = memoryview(bytes(64 << 20) + b"torn" * 50)
+    started = time.perf_counter()
+    assert list(find_frames(view, 96, 0)) == []
+    assert time.perf_counter() - started < 1.5
 
 
 @given(st.binary(max_size=200))
