@@ -25,7 +25,7 @@ from topics.model.router import RouterOptions
 from topics.testing.disk import FakeDisk
 
 LIMITS = Limits()
-SEEDS = range(4000 if hypothesis_settings().max_examples >= 1000 else 120)
+SEEDS = range(3000 if hypothesis_settings().max_examples >= 1000 else 120)
 STEPS = 250
 
 
@@ -140,6 +140,7 @@ class World:
         for name, seen in self.seen.items():
             now = {record["$seq"]: record for record in house.read(name)}
             partition = house.broker.topic(name).partitions[0]
+            assert partition.count == len(now)
             for seq, record in seen.items():
                 if seq in now:
                     assert now[seq] == record, f"{name}: seq {seq} is another record now"

@@ -6,7 +6,14 @@ from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
 from topics.model.page import Page
 from topics.storage.fs import FileSystem
-from topics.storage.segment import SegmentFile, read_flags, segment_base, segment_exists, write_flags
+from topics.storage.segment import (
+    SegmentFile,
+    is_another_segment,
+    read_flags,
+    segment_base,
+    segment_exists,
+    write_flags,
+)
 
 OPEN_MOST = 32
 # Records a reader gets as one page from a sealed segment.
@@ -65,6 +72,10 @@ class SealedSegment(Segment):
 
     def files_exist(self) -> bool:
         return segment_exists(self._shelf.fs, self.base, self.info)
+
+    def was_replaced(self) -> bool:
+        """Whether its files, which exist, are those of a later segment of the same name."""
+        return is_another_segment(self._shelf.fs, self.base, self.info)
 
     def restore_flags(self) -> None:
         """Take over what the flags on disk say: records deleted there are gone, whatever the log still remembers."""

@@ -56,7 +56,7 @@ from topics.model.facts import (
     TopicCreated,
     TopicDeleted,
 )
-from topics.model.page import Page
+from topics.model.page import Page, part
 from topics.model.route import Route
 
 
@@ -236,9 +236,10 @@ class State:
             return
         segment = SealedSegment(self.shelf, fact.topic_id, fact.partition, fact.segment)
         if self.replaying:
-            if not segment.files_exist():
+            if not segment.files_exist() or segment.was_replaced():
                 # Dropped later on, as a fact further down the log will say; until then its records are still hot.
                 return
+            _refill(partition, segment)
             segment.restore_flags()
         partition.apply_sealed(segment)
 
@@ -384,3 +385,14 @@ class State:
             page = columns.page(seq, fact.ts + copy.late_ms)
             self.append(topic, partition, page, None)
             seq, at = seq + columns.count, at + columns.count
+
+
+def _refill(partition: Partition, segment: SealedSegment) -> None:
+    """Copies whose source a power cut took (`State._copied`) may have been sealed before it: then they are not lost."""
+    for hole in list(partition.holes):
+        seq, last = max(hole.first, segment.first_seq), min(hole.last, segment.last_seq)
+        while seq <= last:
+            page = segment.page_at(seq)
+            stop = min(page.last_seq, last)
+            partition.refill(part(page, seq - page.first_seq, stop - page.first_seq + 1))
+            seq = stop + 1

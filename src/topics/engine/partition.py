@@ -193,6 +193,23 @@ class Partition:
         self.holes.append(Lost(fact.topic_id, fact.partition, first, fact.last, fact.reasons))
         self._skip_to(fact.last)
 
+    def refill(self, page: Page) -> None:
+        """Recovery: records that were given up as lost have turned up after all. The page lies within a hole."""
+        hot = HotSegment(page.first_seq)
+        hot.append(page)
+        hot.close()
+        index = bisect_right(self._starts, page.first_seq)
+        self.segments.insert(index, hot)
+        self._starts.insert(index, page.first_seq)
+        hot.kill_below(max(self.evict_floor, self.delete_below))
+        self._take_away(-hot.live, -hot.live_bytes)
+        self._earliest = self._oldest_ts = None
+        holes: list[Lost] = []
+        for hole in self.holes:
+            parts = [(hole.first, min(hole.last, page.first_seq - 1)), (max(hole.first, page.last_seq + 1), hole.last)]
+            holes += [Lost(hole.topic_id, hole.partition, *each, hole.reasons) for each in parts if each[0] <= each[1]]
+        self.holes = holes
+
     def apply_head(self, head: int) -> None:
         """An ephemeral log after a restart: seqs up to `head` were handed out and their records are gone.
 

@@ -119,6 +119,20 @@ def read_flags(fs: FileSystem, base: str, info: SegmentInfo) -> bytearray:
     return bytearray(content[:records])
 
 
+def is_another_segment(fs: FileSystem, base: str, info: SegmentInfo) -> bool:
+    """Whether the files under this name are whole and belong to a segment that begins at the same seq and ends elsewhere.
+
+    That happens when a segment was dropped, the server ended, and the next one sealed what it had read from the log.
+    """
+    file = fs.open(base + ".dead")
+    try:
+        content = file.read_at(0, file.size())
+    finally:
+        file.close()
+    flags = content[:-8]
+    return len(flags) != info.last_seq - info.first_seq + 1 and content == _flags_file(info.first_seq, flags)
+
+
 def write_flags(fs: FileSystem, base: str, first_seq: int, flags: bytes) -> None:
     """The flags are these. Survives a power cut after `sync_directory(ROOT)`; until then the old or the new ones do."""
     aside = base + ".new"
