@@ -21,7 +21,8 @@ from topics.engine.copying import (
     stamped_seqs,
 )
 from topics.engine.partition import Partition, Totals
-from topics.model.facts import DeletedBelow
+from topics.engine.render import USUAL
+from topics.model.facts import RESTART, DeletedBelow, Lost
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, column, make_page, page_size
 
@@ -150,3 +151,17 @@ def test_a_stamp_comes_first_keeps_the_rest_and_replaces_an_earlier_one() -> Non
     again = stamped(once, [1, 2, 3, 4], "d->e", "d", 9, 0)
     assert [meta.count(b"_topics_router") for meta in column(again.metas, 4)] == [1, 1, 1, 1]
     assert column(again.metas, 4)[2].endswith(b',"a":1.0}')
+
+
+def test_records_that_turn_up_again_leave_no_hole_and_are_counted() -> None:
+    partition, _ = partition_of([[(b"1", b"", b"", b"")] * 2])
+    partition.apply_lost(Lost(1, 0, 3, 9, RESTART))
+    partition.apply_append(make_page(10, 1, 1000, b"10"))
+    partition.refill(make_page(5, 2, 1000, SEPARATOR.join([b"5", b"6"])))
+    assert [(hole.first, hole.last) for hole in partition.holes] == [(3, 4), (7, 9)]
+    assert partition.count == 5
+    assert [partition.next_live(seq) for seq in (3, 6, 7)] == [5, 6, 10]
+    assert (
+        partition.read(4, 10, 1 << 20, USUAL).records
+        == b'{"$seq":5,"$ts":1000,"data":5},{"$seq":6,"$ts":1000,"data":6}'
+    )
