@@ -1,0 +1,162 @@
+"""Reading a range on a worker: pages from the server become Arrow batches in the source's schema.
+
+    topic STRING, partition INT, seq BIGINT, ts TIMESTAMP, node STRING, tag STRING, data STRING, meta STRING, epoch BIGINT
+
+Holes in the seqs are normal: deletes are silent. Loss is not: what the server tells as lost fails the read with the
+exact range, or becomes a row (`data` is NULL and `meta` holds the tombstone), or is passed over, as the option says.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from topics.client import Client
+from topics.client.calls import Call, diff
+from topics.spark.ranges import SeqRange
+
+SCHEMA = "topic STRING, partition INT, seq BIGINT, ts TIMESTAMP, node STRING, tag STRING, data STRING, meta STRING, epoch BIGINT"
+ARROW_LIMIT = 50_000
+JSON_LIMIT = 1000
+
+
+class DataLoss(Exception):
+    """Records this query had not read yet are gone. Names the topic, the partition and the exact range."""
+
+
+class TopicRecreated(Exception):
+    """The topic was deleted and created again since the offsets were taken: they mean nothing in the new one."""
+
+
+def read_range(client: Client, wanted: SeqRange, *, transport: str, on_data_loss: str) -> Iterator[Any]:
+    """Record batches of the range, in order."""
+    pages = _arrow_pages if transport == "arrow" else _json_pages
+    at = wanted.first - 1
+    while at < wanted.last:
+        batches, metadata = pages(client, wanted, at)
+        tombstone = metadata["tombstone"]
+        if tombstone is not None:
+            if tombstone["reason"] == "recreated" or metadata["epoch"] != wanted.epoch:
+                raise recreated(wanted.topic)
+            lost = _lost(wanted, tombstone, at, on_data_loss)
+            if lost is not None:
+                yield lost
+        for batch in batches:
+            if batch.num_rows:
+                yield _shaped(batch, wanted)
+        moved = min(metadata["next_from_seq"], wanted.last)
+        if moved <= at:
+            # Planned up to a head that is not there any more: nothing below it can come.
+            return
+        at = moved
+
+
+def recreated(topic: str) -> TopicRecreated:
+    return TopicRecreated(
+        f'topic "{topic}" was deleted and created again since this query began: the positions of its checkpoint mean '
+        "nothing in the new topic. Start the query with a new checkpoint."
+    )
+
+
+def _lost(wanted: SeqRange, tombstone: dict[str, Any], at: int, on_data_loss: str) -> Any:
+    first, last = max(wanted.first, tombstone["gap_from"]), min(wanted.last, tombstone["gap_to"])
+    if last < first or on_data_loss == "ignore":
+        return None
+    if on_data_loss == "fail":
+        raise DataLoss(
+            f'topic "{wanted.topic}" partition {wanted.partition}: records {first} to {last} were lost '
+            f"({tombstone['reason']}) before this query read them. Set onDataLoss to emit or ignore to go on without them."
+        )
+    import pyarrow as pa
+
+    told = json.dumps({"_topics_tombstone": {**tombstone, "gap_from": first, "gap_to": last}})
+    columns = [[wanted.topic], [wanted.partition], [last], [None], [None], [None], [None], [told], [wanted.epoch]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, _schema(pa), strict=True)], schema=_schema(pa)
+    )
+
+
+def _arrow_pages(client: Client, wanted: SeqRange, at: int) -> tuple[list[Any], dict[str, Any]]:
+    import pyarrow as pa
+
+    stream = client.diff_arrow(
+        wanted.topic,
+        at,
+        to_seq=wanted.last,
+        limit=ARROW_LIMIT,
+        epoch=wanted.epoch or None,
+        partition=wanted.partition,
+    )
+    reader = pa.ipc.open_stream(stream)
+    metadata = {name.decode(): json.loads(value) for name, value in reader.schema.metadata.items()}
+    return list(reader), metadata
+
+
+class _RawRecord(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}):
+    seq: int
+    ts: int
+    data: Raw
+    node: str | None = None
+    tag: str | None = None
+    meta: Raw | None = None
+
+
+class _RawPage(Struct):
+    records: list[_RawRecord]
+    next_from_seq: int
+    tombstone: dict[str, Any] | None
+    epoch: int
+
+
+def _json_pages(client: Client, wanted: SeqRange, at: int) -> tuple[list[Any], dict[str, Any]]:
+    import pyarrow as pa
+
+    limit = min(JSON_LIMIT, wanted.last - at)
+    asked = diff(wanted.topic, at, limit=limit, epoch=wanted.epoch or None, partition=wanted.partition)
+    page = client.run(Call("POST", asked.path, _RawPage, asked.body))
+    records = [record for record in page.records if record.seq <= wanted.last]
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([record.seq for record in records], pa.int64()),
+            pa.array([record.ts for record in records], pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+            pa.array([record.node for record in records], pa.string()),
+            pa.array([record.tag for record in records], pa.string()),
+            pa.array([bytes(record.data).decode() for record in records], pa.string()),
+            pa.array([None if record.meta is None else bytes(record.meta).decode() for record in records], pa.string()),
+        ],
+        names=["seq", "ts", "node", "tag", "data", "meta"],
+    )
+    return [batch], msgspec.to_builtins(
+        {"tombstone": page.tombstone, "next_from_seq": page.next_from_seq, "epoch": page.epoch}
+    )
+
+
+def _schema(pa: Any) -> Any:
+    return pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("seq", pa.int64()),
+            ("ts", pa.timestamp("us", "UTC")),
+            ("node", pa.string()),
+            ("tag", pa.string()),
+            ("data", pa.string()),
+            ("meta", pa.string()),
+            ("epoch", pa.int64()),
+        ]
+    )
+
+
+def _shaped(batch: Any, wanted: SeqRange) -> Any:
+    import pyarrow as pa
+
+    rows = batch.num_rows
+    columns = [
+        pa.repeat(pa.scalar(wanted.topic, pa.string()), rows),
+        pa.repeat(pa.scalar(wanted.partition, pa.int32()), rows),
+        *batch.columns,
+        pa.repeat(pa.scalar(wanted.epoch, pa.int64()), rows),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_schema(pa))

@@ -1,0 +1,202 @@
+"""The source: batch and streaming readers over ranges of seqs."""
+
+import time
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from topics.model.errors import TopicsError
+from topics.spark.options import EARLIEST, LATEST, SourceOptions, sink_options, source_options
+from topics.spark.planning import (
+    Offset,
+    available,
+    first_offset,
+    last_offset,
+    look,
+    moved,
+    ranges_between,
+)
+from topics.spark.ranges import SeqRange, cut, share
+from topics.spark.reading import SCHEMA, read_range
+from topics.spark.sink import BatchWriter, StreamWriter, check_columns
+
+# How long a query that has caught up waits on the server for the next record before Spark asks again.
+WAIT_MS = 500
+
+
+class TopicsDataSource(DataSource):
+    """`format("topics")`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(source_options(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return StreamReader(source_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        options = sink_options(self.options)
+        check_columns(options, schema, overwrite)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        options = sink_options(self.options)
+        check_columns(options, schema, overwrite)
+        return StreamWriter(options)
+
+
+class RangePartition(InputPartition):
+    """One task's range."""
+
+    def __init__(self, wanted: SeqRange) -> None:
+        super().__init__((wanted.topic, wanted.partition, wanted.epoch, wanted.first, wanted.last))
+
+    @property
+    def wanted(self) -> SeqRange:
+        return SeqRange(*self.value)
+
+
+class _Reading:
+    """What both readers do on a worker."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def _read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangePartition)
+        options = self._options
+        with options.connecting.client() as client:
+            yield from read_range(
+                client,
+                partition.wanted,
+                transport=options.connecting.transport,
+                on_data_loss=options.on_data_loss,
+            )
+
+    def _planned(self, ranges: list[SeqRange]) -> list[RangePartition]:
+        return [RangePartition(each) for each in cut(ranges, self._options.min_partitions)]
+
+
+class BatchReader(_Reading, DataSourceReader):
+    def partitions(self) -> Sequence[InputPartition]:
+        with self._options.connecting.client() as client:
+            start = first_offset(client, self._options, EARLIEST)
+            end = last_offset(client, self._options)
+        # Spark reads nothing from an empty list, but asks for one partition: a range of no seqs.
+        return self._planned(ranges_between(start, end)) or [RangePartition(SeqRange("", 0, 0, 1, 0))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._read(partition)
+
+
+class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._target: dict[tuple[str, int], int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        with self._options.connecting.client() as client:
+            return first_offset(client, self._options, LATEST)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return ReadMaxRows(self._options.max_offsets)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        with self._options.connecting.client() as client:
+            self._target = {(state.topic, state.partition): state.head for state in look(client, self._options)}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        options = self._options
+        with options.connecting.client() as client:
+            states = look(client, options)
+            waiting = available(start, states)
+            if self._target is not None:
+                waiting = {
+                    key: max(0, min(seqs, self._target.get(key, 0) + 1 - _at(start, key)))
+                    for key, seqs in waiting.items()
+                }
+            elif not any(waiting.values()):
+                self._wait(client, states)
+                states = look(client, options)
+                waiting = available(start, states)
+            if self._target is None and sum(waiting.values()) < options.min_offsets:
+                return start
+            taken = waiting if isinstance(limit, ReadAllAvailable) else share(waiting, _most(limit, options))
+            return moved(start, states, taken)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        try:
+            with self._options.connecting.client() as client:
+                offset: Offset = {}
+                for state in look(client, self._options):
+                    offset.setdefault(state.topic, {"epoch": state.epoch})[str(state.partition)] = state.head + 1
+                return offset
+        except TopicsError:
+            return None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._planned(ranges_between(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        group = self._options.group
+        if group is None:
+            return
+        with self._options.connecting.client() as client:
+            for topic, partitions in end.items():
+                for number, seq in partitions.items():
+                    if number != "epoch" and seq > 1:
+                        _show_progress(client, topic, group, int(number), seq - 1)
+
+    def stop(self) -> None:
+        pass
+
+    def _wait(self, client: Any, states: list[Any]) -> None:
+        """A look that waits on the server costs neither CPU nor latency; over several partitions a short rest must do."""
+        if len(states) == 1:
+            (only,) = states
+            client.diff(only.topic, only.head, limit=1, wait_ms=WAIT_MS, partition=only.partition)
+        elif states:
+            time.sleep(0.02)
+
+
+def _at(start: dict[str, Any], key: tuple[str, int]) -> int:
+    topic, partition = key
+    return int(start.get(topic, {}).get(str(partition), 1))
+
+
+def _most(limit: ReadLimit, options: SourceOptions) -> int:
+    return limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_offsets
+
+
+def _show_progress(client: Any, topic: str, group: str, partition: int, offset: int) -> None:
+    """For the lag display only: Spark's checkpoint is what counts, so trouble here is no trouble of the query."""
+    try:
+        client.consume(topic, group, start={"Offset": 1}, limit=1, partition=partition, timeout_seconds=0)
+        client.ack_group(topic, group, offset, partition=partition)
+    except TopicsError:
+        pass
