@@ -13,7 +13,7 @@ from topics.client import Client, TopicInfo
 from topics.model.errors import NotFound
 from topics.spark.options import EARLIEST, LATEST, BadOption, SourceOptions
 from topics.spark.ranges import SeqRange
-from topics.spark.reading import recreated
+from topics.spark.reading import DataLoss, recreated
 
 Offset = dict[str, dict[str, int]]
 
@@ -80,13 +80,22 @@ def ranges_between(start: Offset, end: Offset) -> list[SeqRange]:
 
 
 def available(start: Offset, states: list[PartitionState]) -> dict[tuple[str, int], int]:
-    """How many seqs each partition has beyond the offset."""
+    """How many seqs each partition has beyond the offset.
+
+    Raises TopicRecreated, and DataLoss where a partition ends before the offset.
+    """
     result = {}
     for state in states:
         began = start.get(state.topic, {})
         if "epoch" in began and began["epoch"] != state.epoch:
             raise recreated(state.topic)
-        result[state.topic, state.partition] = max(0, state.head + 1 - began.get(str(state.partition), 1))
+        at = began.get(str(state.partition), 1)
+        if at > state.head + 1:
+            raise DataLoss(
+                f'topic "{state.topic}" partition {state.partition} ends at {state.head}, but this query has read up to '
+                f"{at - 1}: the server has lost its newest records. Start the query with a new checkpoint."
+            )
+        result[state.topic, state.partition] = state.head + 1 - at
     return result
 
 

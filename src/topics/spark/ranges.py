@@ -25,7 +25,8 @@ def cut(ranges: list[SeqRange], least: int) -> list[SeqRange]:
         return ranges
     result = []
     for each in ranges:
-        pieces = max(1, min(each.seqs, round(least * each.seqs / total)))
+        # Rounded up: rounded to the nearest, many short ranges could together fall below what was asked for.
+        pieces = min(each.seqs, -(-least * each.seqs // total))
         size, rest = divmod(each.seqs, pieces)
         first = each.first
         for index in range(pieces):
@@ -36,17 +37,25 @@ def cut(ranges: list[SeqRange], least: int) -> list[SeqRange]:
 
 
 def share(available: dict[tuple[str, int], int], most: int) -> dict[tuple[str, int], int]:
-    """At most `most` seqs in all, each partition in proportion to what it has, none with something left out forever."""
-    total = sum(available.values())
-    if total <= most:
+    """At most `most` seqs in all, but one at least of every partition that has some, so that none waits forever.
+
+    What lies beyond that one is shared in proportion to what each partition has.
+    """
+    if sum(available.values()) <= most:
         return dict(available)
-    result = {key: seqs * most // total for key, seqs in available.items()}
+    result = {key: min(1, seqs) for key, seqs in available.items()}
     left = most - sum(result.values())
-    # What rounding left over goes to those that got least of what they have.
-    for key in sorted(available, key=lambda key: (result[key] - available[key] * most / total, key)):
-        if left <= 0:
-            break
-        if result[key] < available[key]:
+    total = sum(available.values()) - sum(result.values())
+    if left <= 0 or total <= 0:
+        return result
+    room = left
+    for key in available:
+        extra = (available[key] - result[key]) * room // total
+        result[key] += extra
+        left -= extra
+    # What rounding left over is less than one seq for each partition.
+    for key in available:
+        if left > 0 and result[key] < available[key]:
             result[key] += 1
             left -= 1
     return result

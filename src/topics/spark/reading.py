@@ -31,7 +31,7 @@ class TopicRecreated(Exception):
 
 
 def read_range(client: Client, wanted: SeqRange, *, transport: str, on_data_loss: str) -> Iterator[Any]:
-    """Record batches of the range, in order."""
+    """Record batches of the range, in order. Raises TopicRecreated, and DataLoss when `on_data_loss` is "fail"."""
     pages = _arrow_pages if transport == "arrow" else _json_pages
     at = wanted.first - 1
     while at < wanted.last:
@@ -48,8 +48,13 @@ def read_range(client: Client, wanted: SeqRange, *, transport: str, on_data_loss
                 yield _shaped(batch, wanted)
         moved = min(metadata["next_from_seq"], wanted.last)
         if moved <= at:
-            # Planned up to a head that is not there any more: nothing below it can come.
-            return
+            # Planned up to a head that is not there any more: the server has lost its newest records.
+            if on_data_loss != "fail":
+                return
+            raise DataLoss(
+                f'topic "{wanted.topic}" partition {wanted.partition}: records {at + 1} to {wanted.last} were there when '
+                "this batch was planned and are gone."
+            )
         at = moved
 
 
@@ -100,7 +105,8 @@ class _RawRecord(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "t
     data: Raw
     node: str | None = None
     tag: str | None = None
-    meta: Raw | None = None
+    # Empty when there is none: a union of Raw and None is not decoded as one would hope.
+    meta: Raw = Raw()
 
 
 class _RawPage(Struct):
@@ -124,7 +130,7 @@ def _json_pages(client: Client, wanted: SeqRange, at: int) -> tuple[list[Any], d
             pa.array([record.node for record in records], pa.string()),
             pa.array([record.tag for record in records], pa.string()),
             pa.array([bytes(record.data).decode() for record in records], pa.string()),
-            pa.array([None if record.meta is None else bytes(record.meta).decode() for record in records], pa.string()),
+            pa.array([bytes(record.meta).decode() or None for record in records], pa.string()),
         ],
         names=["seq", "ts", "node", "tag", "data", "meta"],
     )

@@ -8,9 +8,6 @@ server's fence knows the batch, and what was staged the second time is given up.
 did succeed on the server, so it may drop stages but never undo.
 """
 
-import base64
-import datetime
-import decimal
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +15,10 @@ from typing import Any
 
 import msgspec
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import IntegralType, StringType, StructType
 
 from topics.client import Client
+from topics.client.calls import RecordIn
 from topics.model.errors import NotFound, TopicsError
 from topics.spark.options import BadOption, SinkOptions
 
@@ -42,6 +40,10 @@ def check_columns(options: SinkOptions, schema: StructType, overwrite: bool) -> 
     for name in ("topic", "tag", "node", "partition_key"):
         if name in names and not isinstance(schema[name].dataType, StringType):
             raise BadOption(f'column "{name}" must hold strings')
+    if "partition" in names and not isinstance(schema["partition"].dataType, IntegralType):
+        raise BadOption('column "partition" must hold whole numbers')
+    if "partition_key" in names and options.connecting.transport == "json":
+        raise BadOption('column "partition_key" needs transport=arrow')
     unknown = names - set(COLUMNS)
     if unknown:
         raise BadOption(
@@ -74,30 +76,17 @@ class _Writing:
 
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        stages: list[str] = []
         with self._options.connecting.client() as client:
-            for batch in batches:
-                for topic, rows in self._by_topic(batch):
-                    stages += _stage(client, topic, rows)
-        return Written(0 if context is None else context.partitionId(), query_id, stages)
-
-    def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any]]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        table = pa.Table.from_batches([batch])
-        if "topic" not in table.column_names:
-            assert self._options.topic is not None
-            yield self._options.topic, table
-            return
-        names = table.column("topic")
-        if self._options.topic is not None:
-            names = pc.fill_null(names, self._options.topic)
-        if names.null_count:
-            raise BadOption("a row has no topic")
-        rest = table.drop_columns(["topic"])
-        for name in pc.unique(names).to_pylist():
-            yield name, rest.filter(pc.equal(names, name))
+            stager = Stager(client, self._options)
+            try:
+                for batch in batches:
+                    stager.add(batch)
+                stager.flush()
+            except BaseException:
+                # A task that failed or was killed commits nothing: give the room back before the stages expire.
+                _drop(client, stager.stages)
+                raise
+        return Written(0 if context is None else context.partitionId(), query_id, stager.stages)
 
     def _commit(self, messages: list[Any], producer: str | None, batch: int) -> None:
         written = sorted([each for each in messages if each is not None], key=lambda each: each.partition)
@@ -110,13 +99,8 @@ class _Writing:
 
     def _abort(self, messages: list[Any]) -> None:
         """Stages expire by themselves; dropping them now only gives their room back sooner."""
-        try:
-            with self._options.connecting.client() as client:
-                for each in messages:
-                    for stage in each.stages if each is not None else ():
-                        client.drop_stage(stage)
-        except TopicsError:
-            pass
+        with self._options.connecting.client() as client:
+            _drop(client, [stage for each in messages if each is not None for stage in each.stages])
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
@@ -150,58 +134,128 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-def _stage(client: Client, topic: str, rows: Any) -> list[str]:
+class Stager:
+    """Collects rows by topic and stages them in pieces; `stages` lists what was staged, each topic's rows in order."""
+
+    def __init__(self, client: Client, options: SinkOptions) -> None:
+        self.stages: list[str] = []
+        self._client = client
+        self._topic = options.topic
+        self._json = options.connecting.transport == "json"
+        self._waiting: dict[str, list[Any]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def add(self, batch: Any) -> None:
+        """Raises BadOption for a row without a topic."""
+        for topic, rows in self._by_topic(batch):
+            encoded = encoded_rows(rows)
+            self._waiting.setdefault(topic, []).append(encoded)
+            self._sizes[topic] = self._sizes.get(topic, 0) + encoded.nbytes + encoded.num_rows
+            if self._sizes[topic] >= STAGE_BYTES:
+                self._send(topic)
+        # Rows spread over many topics must not pile up on the worker either.
+        while sum(self._sizes.values()) >= 4 * STAGE_BYTES:
+            self._send(max(self._sizes, key=lambda topic: self._sizes[topic]))
+
+    def flush(self) -> None:
+        for topic in list(self._waiting):
+            self._send(topic)
+
+    def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = pa.Table.from_batches([batch])
+        if "topic" not in table.column_names:
+            assert self._topic is not None
+            yield self._topic, table
+            return
+        names = table.column("topic")
+        if self._topic is not None:
+            names = pc.fill_null(names, self._topic)
+        if names.null_count:
+            raise BadOption("a row has no topic: its column is NULL and there is no option topic to fall back on")
+        rest = table.drop_columns(["topic"])
+        for name in pc.unique(names).to_pylist():
+            yield name, rest.filter(pc.equal(names, name))
+
+    def _send(self, topic: str) -> None:
+        import pyarrow as pa
+
+        table = pa.concat_tables(self._waiting.pop(topic))
+        del self._sizes[topic]
+        per_row = max(1, table.nbytes // max(1, table.num_rows))
+        step = max(1, min(STAGE_ROWS, STAGE_BYTES // per_row))
+        for start in range(0, table.num_rows, step):
+            piece = table.slice(start, step).combine_chunks()
+            if self._json:
+                self._send_json(topic, piece)
+            else:
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, piece.schema) as writer:
+                    writer.write_table(piece)
+                self.stages.append(self._client.stage_arrow(topic, sink.getvalue().to_pybytes()).stage_id)
+
+    def _send_json(self, topic: str, rows: Any) -> None:
+        """A JSON stage is of one partition, so rows that choose theirs are sorted out first."""
+        import pyarrow.compute as pc
+
+        if "partition" not in rows.column_names:
+            self.stages.append(self._client.stage(topic, _records(rows)).stage_id)
+            return
+        numbers = rows.column("partition")
+        for number in pc.unique(numbers).to_pylist():
+            chosen = rows.filter(pc.is_null(numbers) if number is None else pc.equal(numbers, number))
+            self.stages.append(self._client.stage(topic, _records(chosen), partition=number).stage_id)
+
+
+def encoded_rows(rows: Any) -> Any:
+    """The columns a stage takes, `data` and `meta` as JSON texts."""
     import pyarrow as pa
 
-    columns = {"data": _json_column(pa, rows.column("data"), "data")}
+    columns = {"data": json_column(rows.column("data")).fill_null("null")}
     if "meta" in rows.column_names:
-        columns["meta"] = _json_column(pa, rows.column("meta"), "meta")
+        columns["meta"] = json_column(rows.column("meta"))
     for name in ("tag", "node", "partition_key"):
         if name in rows.column_names:
             columns[name] = rows.column(name).cast(pa.string())
     if "partition" in rows.column_names:
         columns["partition"] = rows.column("partition").cast(pa.int64())
-    table = pa.table(columns)
-    per_row = max(1, table.nbytes // max(1, table.num_rows))
-    step = max(1, min(STAGE_ROWS, STAGE_BYTES // per_row))
-    stages = []
-    for start in range(0, table.num_rows, step):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.slice(start, step).combine_chunks())
-        stages.append(client.stage_arrow(topic, sink.getvalue().to_pybytes()).stage_id)
-    return stages
+    return pa.table(columns)
 
 
-def _json_column(pa: Any, column: Any, name: str) -> Any:
-    """Texts as they are; anything else as the JSON it stands for."""
+def json_column(column: Any) -> Any:
+    """Texts as they are; anything else as the JSON it stands for: structs and maps as objects, times in ISO 8601,
+    decimals as numbers, bytes in base64, what JSON has no number for as null."""
+    import pyarrow as pa
+
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return column.cast(pa.string())
-    values = column.to_pylist()
-    if name == "meta":
-        return pa.array([None if value is None else _encode(value) for value in values], pa.string())
-    return pa.array([_encode(value) for value in values], pa.string())
+    encode = _encoder.encode
+    values = column.to_pylist(maps_as_pydicts="strict")
+    texts = [None if value is None else encode(value).decode() for value in values]
+    return pa.chunked_array([pa.array(texts, pa.string())])
 
 
-def _encode(value: Any) -> str:
-    return msgspec.json.encode(_plain(value)).decode()
+def _records(rows: Any) -> list[RecordIn]:
+    names = rows.column_names
+    nothing = [None] * rows.num_rows
+    data = rows.column("data").to_pylist()
+    meta = rows.column("meta").to_pylist() if "meta" in names else nothing
+    tags = rows.column("tag").to_pylist() if "tag" in names else nothing
+    nodes = rows.column("node").to_pylist() if "node" in names else nothing
+    return [
+        RecordIn(msgspec.Raw(text.encode()), tag, node, None if told is None else msgspec.json.decode(told))
+        for text, tag, node, told in zip(data, tags, nodes, meta, strict=True)
+    ]
 
 
-def _plain(value: Any) -> Any:
-    """What JSON has no word for, as Spark's own to_json spells it."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        # Arrow gives maps as lists of pairs.
-        if value and all([isinstance(each, tuple) and len(each) == 2 for each in value]):
-            return {str(key): _plain(each) for key, each in value}
-        return [_plain(each) for each in value]
-    if isinstance(value, decimal.Decimal):
-        return msgspec.Raw(str(value).encode()) if value.is_finite() else None
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime.datetime | datetime.date):
-        return value.isoformat()
-    if isinstance(value, float) and value != value:
-        return None
-    return value
+def _drop(client: Client, stages: list[str]) -> None:
+    try:
+        for stage in stages:
+            client.drop_stage(stage)
+    except TopicsError:
+        pass
+
+
+_encoder = msgspec.json.Encoder(decimal_format="number")

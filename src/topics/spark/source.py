@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from topics.model.errors import TopicsError
-from topics.spark.options import EARLIEST, LATEST, SourceOptions, sink_options, source_options
+from topics.spark.options import EARLIEST, LATEST, BadOption, SourceOptions, sink_options, source_options
 from topics.spark.planning import (
     Offset,
     available,
@@ -51,9 +51,11 @@ class TopicsDataSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        check_schema(schema)
         return BatchReader(source_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        check_schema(schema)
         return StreamReader(source_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -65,6 +67,12 @@ class TopicsDataSource(DataSource):
         options = sink_options(self.options)
         check_columns(options, schema, overwrite)
         return StreamWriter(options)
+
+
+def check_schema(schema: StructType) -> None:
+    """Raises BadOption for a schema of the user's own: the columns of a record are what they are."""
+    if [field.name for field in schema.fields] != [column.split()[0] for column in SCHEMA.split(", ")]:
+        raise BadOption(f"the columns are {SCHEMA}: leave out schema() and select from them")
 
 
 class RangePartition(InputPartition):
@@ -196,7 +204,6 @@ def _most(limit: ReadLimit, options: SourceOptions) -> int:
 def _show_progress(client: Any, topic: str, group: str, partition: int, offset: int) -> None:
     """For the lag display only: Spark's checkpoint is what counts, so trouble here is no trouble of the query."""
     try:
-        client.consume(topic, group, start={"Offset": 1}, limit=1, partition=partition, timeout_seconds=0)
         client.ack_group(topic, group, offset, partition=partition)
     except TopicsError:
         pass

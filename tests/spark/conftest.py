@@ -1,0 +1,76 @@
+"""One server and one Spark session for the whole room: a session takes far longer to start than a test to run."""
+
+import itertools
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topics.client import Client
+from topics.server.settings import Settings, load_settings
+from topics.testing.server import running_server
+
+_numbers = itertools.count(1)
+
+
+def server_settings(data_dir: Path, port: int = 0, **more: str) -> Settings:
+    return load_settings({"TOPICS_PORT": str(port), "TOPICS_DATA_DIR": str(data_dir), **more})
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_server(server_settings(tmp_path_factory.mktemp("spark-server"))) as found:
+        yield found
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"spark-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Classic Spark in this process. Tasks are tried four times, which plain local[2] does not do."""
+    environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": python_path()}
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    with warnings.catch_warnings():
+        # Spark's own start-up warns about its own business.
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        session = (
+            SparkSession.builder.master("local[2,4]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.streaming.checkpoint.fileChecksum.enabled", "false")
+            .getOrCreate()
+        )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def python_path() -> str:
+    """Workers find the package where this process found it."""
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    return os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])

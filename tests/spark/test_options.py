@@ -1,0 +1,155 @@
+"""Options: every one is understood, every mistake is named."""
+
+import json
+from typing import Any
+
+import pytest
+
+from topics.spark.options import (
+    EARLIEST,
+    LATEST,
+    MAX_OFFSETS_PER_TRIGGER,
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    BadOption,
+    Positions,
+    sink_options,
+    source_options,
+)
+
+SUBSCRIBED = {"subscribe": "orders"}
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    options = source_options(SUBSCRIBED)
+    assert options.topics == ("orders",)
+    assert options.max_offsets == MAX_OFFSETS_PER_TRIGGER == 250_000
+    assert (options.min_offsets, options.min_partitions) == (0, 0)
+    assert options.on_data_loss == "fail"
+    assert options.connecting.transport == "arrow"
+    assert (options.starting, options.ending, options.group) == (None, None, None)
+    assert not options.queue_as_log
+
+
+def test_every_source_option_is_understood_in_any_case() -> None:
+    given = {
+        "url": "http://127.0.0.1:1",
+        "token": "secret",
+        "numRetries": "2",
+        "requestTimeoutMs": "1500",
+        "transport": "JSON",
+        "subscribe": "a, b ,",
+        "startingOffsets": json.dumps({"a": {"0": 15, "1": -2}}),
+        "endingOffsets": json.dumps({"a": {"0": 20, "1": -1}}),
+        "startingTimestamp": "1700000000000",
+        "maxOffsetsPerTrigger": "10",
+        "minOffsetsPerTrigger": "5",
+        "minPartitions": "7",
+        "failOnDataLoss": "false",
+        "onDataLoss": "emit",
+        "group": "lag",
+        "queueAsLog": "TRUE",
+    }
+    for spelled in (given, {name.lower(): value for name, value in given.items()}):
+        options = source_options(spelled)
+        assert options.topics == ("a", "b")
+        assert options.starting == Positions(None, {"a": {0: 15, 1: EARLIEST}})
+        assert options.ending == Positions(None, {"a": {0: 20, 1: LATEST}})
+        assert options.starting_timestamp == 1_700_000_000_000
+        assert (options.max_offsets, options.min_offsets, options.min_partitions) == (10, 5, 7)
+        assert (options.on_data_loss, options.group, options.queue_as_log) == ("emit", "lag", True)
+        connecting = options.connecting
+        assert (connecting.url, connecting.token, connecting.retries) == ("http://127.0.0.1:1", "secret", 2)
+        assert (connecting.timeout_ms, connecting.transport) == (1500, "json")
+    assert set(given) | {"subscribePattern", "assign"} == set(SOURCE_OPTIONS)
+
+
+def test_every_sink_option_is_understood() -> None:
+    given = {"url": "u", "token": "t", "numRetries": "0", "requestTimeoutMs": "1", "transport": "arrow"}
+    given |= {"topic": "out", "queryId": "q", "batchId": "3"}
+    options = sink_options(given)
+    assert (options.topic, options.query_id, options.batch_id) == ("out", "q", 3)
+    assert options.connecting.retries == 0
+    assert set(given) == set(SINK_OPTIONS)
+
+
+@pytest.mark.parametrize(("word", "position"), [("earliest", EARLIEST), ("Latest", LATEST)])
+def test_positions_by_word(word: str, position: int) -> None:
+    assert source_options(SUBSCRIBED | {"startingOffsets": word}).starting == Positions(position, {})
+
+
+def test_assign_names_partitions() -> None:
+    assert source_options({"assign": '{"a": [1, 0, 1]}'}).assigned == {"a": (0, 1)}
+
+
+@pytest.mark.parametrize(("given", "loss"), [({}, "fail"), ({"failOnDataLoss": "false"}, "ignore")])
+def test_fail_on_data_loss_is_the_short_word(given: dict[str, str], loss: str) -> None:
+    assert source_options(SUBSCRIBED | given).on_data_loss == loss
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("subscribed", "subscribe"),
+        ("startingOffset", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+    ],
+)
+def test_an_unknown_option_is_an_error_that_names_the_nearest(misspelt: str, meant: str) -> None:
+    with pytest.raises(BadOption, match=f"'{misspelt}'; did you mean {meant}\\?"):
+        source_options(SUBSCRIBED | {misspelt: "x"})
+
+
+def test_an_option_like_no_other_gets_the_whole_list() -> None:
+    with pytest.raises(BadOption, match="known are url, token"):
+        source_options(SUBSCRIBED | {"zzzz": "x"})
+
+
+def test_sparks_own_options_are_let_through() -> None:
+    source_options(SUBSCRIBED | {"path": "x"})
+    sink_options({"checkpointLocation": "x", "path": "y"})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "exactly one of"),
+        ({"subscribe": "a", "subscribePattern": "b"}, "exactly one of"),
+        ({"subscribe": ","}, "names no topic"),
+        ({"assign": "[]"}, "assign must be JSON"),
+        ({"assign": '{"a": []}'}, "assign must be JSON"),
+        ({"assign": '{"a": [-1]}'}, "assign must be JSON"),
+        ({"assign": '{"a": [true]}'}, "assign must be JSON"),
+        ({"assign": "{"}, "assign is not JSON"),
+        (SUBSCRIBED | {"startingOffsets": "soon"}, "startingOffsets is not JSON"),
+        (SUBSCRIBED | {"startingOffsets": "5"}, "startingOffsets must be earliest, latest"),
+        (SUBSCRIBED | {"startingOffsets": '{"a": 5}'}, "startingOffsets must be"),
+        (SUBSCRIBED | {"startingOffsets": '{"a": {"x": 5}}'}, "startingOffsets must be"),
+        (SUBSCRIBED | {"startingOffsets": '{"a": {"0": -3}}'}, "startingOffsets must be"),
+        (SUBSCRIBED | {"endingOffsets": "earliest"}, "cannot be earliest"),
+        (SUBSCRIBED | {"endingOffsets": '{"a": {"0": -2}}'}, "cannot be earliest"),
+        (SUBSCRIBED | {"startingTimestamp": "yesterday"}, "startingTimestamp must be a whole number"),
+        (SUBSCRIBED | {"maxOffsetsPerTrigger": "0"}, "at least 1"),
+        (SUBSCRIBED | {"minPartitions": "-1"}, "minPartitions must be"),
+        (SUBSCRIBED | {"minOffsetsPerTrigger": "1.5"}, "minOffsetsPerTrigger must be"),
+        (SUBSCRIBED | {"failOnDataLoss": "maybe"}, "must be true or false"),
+        (SUBSCRIBED | {"onDataLoss": "shrug"}, "fail, emit, ignore"),
+        (SUBSCRIBED | {"transport": "pigeon"}, "arrow, json"),
+        (SUBSCRIBED | {"numRetries": "x"}, "numRetries must be"),
+        (SUBSCRIBED | {"requestTimeoutMs": "0"}, "at least 1"),
+    ],
+)
+def test_a_bad_source_option_is_refused_by_name(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadOption, match=told):
+        source_options(given)
+
+
+@pytest.mark.parametrize("given", [{"queryId": "q"}, {"batchId": "1"}])
+def test_a_producer_is_never_fixed_without_its_batch(given: dict[str, str]) -> None:
+    with pytest.raises(BadOption, match="come together"):
+        sink_options(given)
+
+
+def test_a_sink_does_not_take_a_sources_options() -> None:
+    with pytest.raises(BadOption, match="subscribe"):
+        sink_options({"subscribe": "a"})

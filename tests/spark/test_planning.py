@@ -1,0 +1,116 @@
+"""Planning: offsets are small dicts, and what they name is looked up on a real server."""
+
+import pytest
+
+from topics.client import Client
+from topics.spark.options import EARLIEST, LATEST, BadOption, SourceOptions, source_options
+from topics.spark.planning import (
+    PartitionState,
+    available,
+    first_offset,
+    last_offset,
+    look,
+    moved,
+    ranges_between,
+)
+from topics.spark.ranges import SeqRange
+from topics.spark.reading import DataLoss, TopicRecreated
+
+
+def subscribed(client: Client, topic: str, **more: str) -> SourceOptions:
+    return source_options({"url": client.url, "subscribe": topic, **more})
+
+
+def test_an_offset_is_the_next_seq_of_each_partition(client: Client, topic: str) -> None:
+    client.create(topic, partitions=2)
+    client.append(topic, [1, 2, 3], partition=1)
+    epoch = client.info(topic).epoch
+    options = subscribed(client, topic)
+    assert first_offset(client, options, EARLIEST) == {topic: {"epoch": epoch, "0": 1, "1": 1}}
+    assert first_offset(client, options, LATEST) == {topic: {"epoch": epoch, "0": 1, "1": 4}}
+    assert last_offset(client, options) == {topic: {"epoch": epoch, "0": 1, "1": 4}}
+
+
+def test_offsets_by_option_begin_and_end_a_partition(client: Client, topic: str) -> None:
+    client.create(topic)
+    client.append(topic, list(range(10)))
+    options = subscribed(
+        client, topic, startingOffsets=f'{{"{topic}": {{"0": 3}}}}', endingOffsets=f'{{"{topic}": {{"0": 8}}}}'
+    )
+    found = ranges_between(first_offset(client, options, EARLIEST), last_offset(client, options))
+    assert [(each.first, each.last) for each in found] == [(3, 7)]
+
+
+def test_an_end_beyond_the_head_ends_at_the_head(client: Client, topic: str) -> None:
+    client.create(topic)
+    client.append(topic, [1])
+    options = subscribed(client, topic, endingOffsets=f'{{"{topic}": {{"0": 99}}}}')
+    assert last_offset(client, options)[topic]["0"] == 2
+
+
+def test_a_timestamp_begins_at_the_first_record_of_that_time(client: Client, topic: str) -> None:
+    client.create(topic)
+    client.append(topic, [1, 2])
+    ts = client.diff(topic).records[0].ts
+    options = subscribed(client, topic, startingTimestamp=str(ts))
+    assert first_offset(client, options, LATEST)[topic]["0"] == 1
+    later = subscribed(client, topic, startingTimestamp=str(ts + 3_600_000))
+    assert first_offset(client, later, EARLIEST)[topic]["0"] == 3
+
+
+def test_a_partition_that_is_new_is_read_from_its_beginning() -> None:
+    start = {"t": {"epoch": 7, "0": 5}}
+    end = {"t": {"epoch": 7, "0": 5, "1": 4}, "u": {"epoch": 2, "0": 3}}
+    assert ranges_between(start, end) == [SeqRange("t", 1, 7, 1, 3), SeqRange("u", 0, 2, 1, 2)]
+
+
+def test_a_recreated_topic_is_refused_in_plain_words() -> None:
+    with pytest.raises(TopicRecreated, match='topic "t" was deleted and created again'):
+        ranges_between({"t": {"epoch": 1, "0": 5}}, {"t": {"epoch": 2, "0": 9}})
+    with pytest.raises(TopicRecreated, match="new checkpoint"):
+        available({"t": {"epoch": 1, "0": 5}}, [PartitionState("t", 0, 2, 1, 8)])
+
+
+def test_a_partition_that_ends_before_the_offset_is_a_loss() -> None:
+    states = [PartitionState("t", 0, 1, 1, 8)]
+    assert available({"t": {"epoch": 1, "0": 9}}, states) == {("t", 0): 0}
+    with pytest.raises(DataLoss, match="ends at 8, but this query has read up to 9"):
+        available({"t": {"epoch": 1, "0": 10}}, states)
+
+
+def test_moving_an_offset_keeps_what_it_knew() -> None:
+    start = {"t": {"epoch": 1, "0": 5}, "gone": {"epoch": 3, "0": 2}}
+    states = [PartitionState("t", 0, 1, 1, 8), PartitionState("t", 1, 1, 1, 2)]
+    after = moved(start, states, {("t", 0): 4, ("t", 1): 1})
+    assert after == {"t": {"epoch": 1, "0": 9, "1": 2}, "gone": {"epoch": 3, "0": 2}}
+    assert start["t"] == {"epoch": 1, "0": 5}, "an offset is a value"
+
+
+def test_a_queue_is_refused_with_a_way_out(client: Client, topic: str) -> None:
+    client.create(topic, type="queue")
+    with pytest.raises(BadOption, match=r"is a queue.*queueAsLog=true"):
+        look(client, subscribed(client, topic))
+    assert look(client, subscribed(client, topic, queueAsLog="true"))
+
+
+def test_a_missing_topic_is_named_with_the_server(client: Client) -> None:
+    with pytest.raises(BadOption, match=f'topic "nowhere" does not exist on {client.url}'):
+        look(client, subscribed(client, "nowhere"))
+
+
+def test_a_pattern_takes_what_it_matches_whole(client: Client, topic: str) -> None:
+    for name in ("a", "b", "bb"):
+        client.create(f"{topic}.{name}")
+    client.create(f"{topic}.q", type="queue")
+    options = source_options({"url": client.url, "subscribePattern": f"{topic}\\.[a-z]"})
+    assert [state.topic for state in look(client, options)] == [f"{topic}.a", f"{topic}.b"]
+    with pytest.raises(BadOption, match="not a regular expression"):
+        look(client, source_options({"url": client.url, "subscribePattern": "("}))
+
+
+def test_assigned_partitions_are_all_that_is_read(client: Client, topic: str) -> None:
+    client.create(topic, partitions=3)
+    options = source_options({"url": client.url, "assign": f'{{"{topic}": [2]}}'})
+    assert [state.partition for state in look(client, options)] == [2]
+    with pytest.raises(BadOption, match="has no partition 3"):
+        look(client, source_options({"url": client.url, "assign": f'{{"{topic}": [3]}}'}))
