@@ -7,6 +7,10 @@ tasks and made readable by the driver with one fenced commit, so a batch is ther
 
 from typing import Any
 
+from topics.spark.shipping import package_zip, ship
+
+__all__ = ["package_zip", "register", "ship"]
+
 
 def register(spark: Any) -> None:
     """Make the format known to this session explicitly, where Spark does not find `pyspark_topics` by itself."""

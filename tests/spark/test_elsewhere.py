@@ -1,0 +1,133 @@
+"""Spark Connect, and a standalone cluster whose executors are processes of their own on two workers."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.spark.test_exactly_once import check_copied, fill, start_driver, told_by
+from topics.client import Client
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+PATIENCE_SECONDS = 100
+
+
+def test_spark_connect_reads_writes_and_streams(client: Client, topic: str, tmp_path: Path) -> None:
+    fill(client, topic, 5000)
+    client.create(f"{topic}.batch")
+    job = {"remote": "local[2]", "url": client.url, "source": topic}
+    job |= {"target": f"{topic}.out", "checkpoint": str(tmp_path / "checkpoint"), "batch": 2000, "min_partitions": 2}
+    job |= {"written": f"{topic}.batch"}
+    told = told_by(start_driver(**job, do="stream,batch"), 200)
+    assert told["batch"] == {"did": "batch", "rows": 5000}
+    check_copied(client, f"{topic}.batch", 5000)
+    check_copied(client, f"{topic}.out", 5000)
+    assert client.producer(f"spark-{told['stream']['id']}") is not None, "the query id is known under Connect too"
+
+
+class Cluster:
+    """A master and two workers. Their addresses differ, as speculative tasks only run on another host."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.url = ""
+
+    def start(self) -> None:
+        log = self._start("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0")
+        self.url = self._wait(log, r"Starting Spark master at (spark://\S+)")
+        logs = [
+            self._start(
+                f"worker{number}",
+                "org.apache.spark.deploy.worker.Worker",
+                *("--host", f"127.0.0.{number + 2}", "--cores", "2", "--memory", "1g"),
+                *("--work-dir", str(self._directory / f"work{number}"), self.url),
+            )
+            for number in range(2)
+        ]
+        for log in logs:
+            self._wait(log, r"Successfully registered with master (\S+)")
+
+    def _start(self, name: str, *command: str) -> Path:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        log = self._directory / f"{name}.log"
+        environment = os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        environment |= {"SPARK_LOCAL_DIRS": str(self._directory / "local"), "SPARK_DAEMON_MEMORY": "256m"}
+        environment.pop("SPARK_LOCAL_IP", None)
+        with log.open("wb") as out:
+            self._processes.append(
+                subprocess.Popen(
+                    [str(home / "bin" / "spark-class"), *command, "--webui-port", "0"],
+                    env=environment,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        return log
+
+    def _wait(self, log: Path, pattern: str) -> str:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            found = re.search(pattern, log.read_text(errors="replace"))
+            if found:
+                return found.group(1)
+            time.sleep(0.05)
+        raise AssertionError(log.read_text(errors="replace")[-3000:])
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            try:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            except ProcessLookupError:
+                process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    cluster = Cluster(tmp_path)
+    try:
+        cluster.start()
+        yield cluster.url
+    finally:
+        cluster.stop()
+
+
+def test_a_cluster_of_two_workers_gets_the_package_and_copies_every_record_once(
+    cluster: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    fill(client, topic, 5000)
+    client.create(f"{topic}.speculated")
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "2",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "500ms",
+    }
+    job = {"master": cluster, "url": client.url, "source": topic, "settings": settings, "batch": 2000}
+    job |= {"target": f"{topic}.out", "checkpoint": str(tmp_path / "checkpoint"), "min_partitions": 4}
+    job |= {"speculated": f"{topic}.speculated"}
+    told = told_by(start_driver(**job, do="shipped,stream,speculate"), 250)
+    assert all([".zip" in path for path in told["shipped"]["paths"]]), told
+    assert told["shipped"]["executors"] > 1
+    check_copied(client, f"{topic}.out", 5000)
+
+    records = list(client.read(f"{topic}.speculated"))
+    assert sorted([int(record.data) for record in records]) == list(range(400))
+    assert {record.tag for record in records if int(record.data) >= 300} == {"attempt-1"}, "the second attempt won"

@@ -1,0 +1,168 @@
+"""Exactly once from topic to topic: count, distinct and order hold through whatever happens to the driver and the tasks."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.test_stream import finish, sink, source
+from topics.client import Client
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DRIVER = Path(__file__).with_name("driver.py")
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+def check_copied(client: Client, target: str, records: int) -> None:
+    copied = [int(record.data) for record in client.read(target)]
+    assert len(copied) == records
+    assert len(set(copied)) == records
+    assert copied == list(range(records)), "the order of the source"
+
+
+def fill(client: Client, topic: str, records: int) -> None:
+    client.create(topic)
+    client.create(f"{topic}.out")
+    for start in range(0, records, 1000):
+        client.append(topic, list(range(start, min(records, start + 1000))), return_seqs=False)
+
+
+def start_driver(**job: Any) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
+        environment.pop(name, None)
+    # A session of its own, so that the driver's JVM can be killed together with it.
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), json.dumps(job)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def kill(driver: subprocess.Popen[str]) -> None:
+    """The driver, its JVM and its workers, with no time to say goodbye."""
+    try:
+        os.killpg(driver.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    driver.communicate()
+
+
+def told_by(driver: subprocess.Popen[str], timeout: float = 110) -> dict[str, dict[str, Any]]:
+    """What the driver printed, by the name of what it did."""
+    try:
+        out, err = driver.communicate(timeout=timeout)
+        assert driver.returncode == 0, err[-4000:]
+    finally:
+        kill(driver)
+    return {line["did"]: line for line in map(json.loads, out.splitlines())}
+
+
+def fence(client: Client, checkpoint: Path) -> int:
+    """The last batch the server has of the query of this checkpoint; -1 before the first."""
+    try:
+        query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    except (OSError, ValueError):
+        return -1
+    producer = client.producer(f"spark-{query_id}")
+    return -1 if producer is None else producer.batch
+
+
+@pytest.mark.timeout(300)
+def test_a_driver_killed_again_and_again_copies_every_record_once(client: Client, topic: str, tmp_path: Path) -> None:
+    """Each attempt has another partition count, and dies right after a commit or somewhere in the next batch."""
+    records, batch = 30_000, 1500
+    fill(client, topic, records)
+    chance = random.Random(8)
+    job = {"master": "local[2]", "do": "stream", "url": client.url, "source": topic, "target": f"{topic}.out"}
+    job |= {"checkpoint": str(tmp_path / "checkpoint"), "batch": batch}
+    reached = -1
+    for attempt in range(3):
+        driver = start_driver(**job, min_partitions=1 + attempt)
+        try:
+            aim = reached + 1 + chance.randrange(1, 4)
+            deadline = time.monotonic() + 100
+            while (reached := fence(client, tmp_path / "checkpoint")) < aim:
+                assert driver.poll() is None, "the driver ended before it was killed"
+                assert time.monotonic() < deadline, f"batch {aim} never came"
+            # Every other time at once: the server has the batch, and the driver has not noted it yet.
+            time.sleep(0 if attempt % 2 == 0 else chance.uniform(0, 0.3))
+        finally:
+            kill(driver)
+    assert client.info(f"{topic}.out").count < records, "it was killed in the middle"
+    told_by(start_driver(**job, min_partitions=5))
+    check_copied(client, f"{topic}.out", records)
+
+
+def test_a_batch_run_again_with_other_partitions_is_there_once(
+    spark: Any, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """The worst moment for a driver to die, made certain: the server has the last batch, Spark's own note is missing."""
+    fill(client, topic, 3000)
+
+    def run(partitions: int) -> None:
+        frame = source(
+            spark,
+            client.url,
+            subscribe=topic,
+            startingOffsets="earliest",
+            minPartitions=partitions,
+            maxOffsetsPerTrigger=1000,
+        )
+        finish(sink(frame.select("data"), client.url, f"{topic}.out", tmp_path, availableNow=True))
+
+    run(2)
+    check_copied(client, f"{topic}.out", 3000)
+    for note in (tmp_path / "commits").glob("*2*"):
+        note.unlink()
+    client.append(topic, list(range(3000, 3500)))
+    run(3)
+    check_copied(client, f"{topic}.out", 3500)
+
+
+def test_tasks_that_fail_are_tried_again_and_leave_nothing_behind(
+    spark: Any, client: Client, topic: str, tmp_path: Path
+) -> None:
+    fill(client, topic, 2000)
+    frame = source(spark, client.url, subscribe=topic, startingOffsets="earliest", minPartitions=3)
+    frame = frame.select("data").mapInArrow(fails_twice, "data STRING")
+    finish(sink(frame, client.url, f"{topic}.out", tmp_path, availableNow=True))
+    check_copied(client, f"{topic}.out", 2000)
+
+
+def fails_twice(batches: Iterator[Any]) -> Iterator[Any]:
+    """Hands its rows on, then fails, in the first two attempts of every task."""
+    from pyspark import TaskContext
+
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() < 2:
+        raise RuntimeError("a task that fails")
+
+
+def test_a_deleted_checkpoint_copies_again_and_the_source_seq_tells(
+    spark: Any, client: Client, topic: str, tmp_path: Path
+) -> None:
+    fill(client, topic, 100)
+    for attempt in range(2):
+        frame = source(spark, client.url, subscribe=topic, startingOffsets="earliest")
+        frame = frame.selectExpr("data", "named_struct('src_topic', topic, 'src_seq', seq) AS meta")
+        finish(sink(frame, client.url, f"{topic}.out", tmp_path / str(attempt), availableNow=True))
+    reader = spark.read.format("topics").option("url", client.url).option("subscribe", f"{topic}.out")
+    copied = reader.load().selectExpr("data", "get_json_object(meta, '$.src_seq') AS src_seq")
+    assert copied.count() == 200
+    assert copied.dropDuplicates(["src_seq"]).count() == 100
