@@ -7,11 +7,11 @@ STAMP  := $(VENV)/.installed-for
 
 # System packages, as `package` or, where the command has another name, `package:command`.
 # A package counts as present when its command is found.
-TEST_PACKAGES  := chromium curl
+TEST_PACKAGES  := chromium curl default-jre-headless:java
 BENCH_PACKAGES := redis-server wrk
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format crash bench system-deps lock clean
+.PHONY: help setup run test check format crash bench bench-spark system-deps lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -41,6 +41,10 @@ bench: setup ## Measure against the figures in bench/RESULTS.md (needs redis-ser
 	@$(call require_packages,$(BENCH_PACKAGES))
 	$(PY) -m bench
 
+bench-spark: setup ## Measure the Spark connector side by side with Parquet (needs a Java runtime)
+	@$(call require_packages,default-jre-headless:java)
+	$(PY) -m bench spark
+
 system-deps: ## Install the system packages the tests need
 	@$(call require_packages,$(TEST_PACKAGES))
 
@@ -49,7 +53,7 @@ COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet 
 
 lock: setup ## Pin the newest versions that pyproject.toml allows into requirements*.txt
 	$(COMPILE) --output-file requirements.txt pyproject.toml
-	$(COMPILE) --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
+	$(COMPILE) --extra dev --extra spark --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
 clean: ## Remove .venv, caches and build output (never a data directory)
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

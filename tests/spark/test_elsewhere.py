@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.test_exactly_once import check_copied, fill, start_driver, told_by
+from tests.spark.test_exactly_once import Driver, check_copied, fill
 from topics.client import Client
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PATIENCE_SECONDS = 100
 
@@ -25,7 +25,7 @@ def test_spark_connect_reads_writes_and_streams(client: Client, topic: str, tmp_
     job = {"remote": "local[2]", "url": client.url, "source": topic}
     job |= {"target": f"{topic}.out", "checkpoint": str(tmp_path / "checkpoint"), "batch": 2000, "min_partitions": 2}
     job |= {"written": f"{topic}.batch"}
-    told = told_by(start_driver(**job, do="stream,batch"), 200)
+    told = Driver(**job, do="stream,batch").told(200)
     assert told["batch"] == {"did": "batch", "rows": 5000}
     check_copied(client, f"{topic}.batch", 5000)
     check_copied(client, f"{topic}.out", 5000)
@@ -123,7 +123,7 @@ def test_a_cluster_of_two_workers_gets_the_package_and_copies_every_record_once(
     job = {"master": cluster, "url": client.url, "source": topic, "settings": settings, "batch": 2000}
     job |= {"target": f"{topic}.out", "checkpoint": str(tmp_path / "checkpoint"), "min_partitions": 4}
     job |= {"speculated": f"{topic}.speculated"}
-    told = told_by(start_driver(**job, do="shipped,stream,speculate"), 250)
+    told = Driver(**job, do="shipped,stream,speculate").told(250)
     assert all([".zip" in path for path in told["shipped"]["paths"]]), told
     assert told["shipped"]["executors"] > 1
     check_copied(client, f"{topic}.out", 5000)

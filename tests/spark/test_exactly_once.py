@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,39 +37,45 @@ def fill(client: Client, topic: str, records: int) -> None:
         client.append(topic, list(range(start, min(records, start + 1000))), return_seqs=False)
 
 
-def start_driver(**job: Any) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
-        environment.pop(name, None)
-    # A session of its own, so that the driver's JVM can be killed together with it.
-    return subprocess.Popen(
-        [sys.executable, str(DRIVER), json.dumps(job)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+class Driver:
+    """`driver.py` in a process group of its own, so that its JVM and its workers can be killed together with it."""
 
+    def __init__(self, **job: Any) -> None:
+        path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
+            environment.pop(name, None)
+        # Files, as a pipe that nobody reads stops the writer when it is full.
+        self._out = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by kill
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by kill
+        self.process = subprocess.Popen(
+            [sys.executable, str(DRIVER), json.dumps(job)],
+            env=environment,
+            stdout=self._out,
+            stderr=self._errors,
+            start_new_session=True,
+        )
 
-def kill(driver: subprocess.Popen[str]) -> None:
-    """The driver, its JVM and its workers, with no time to say goodbye."""
-    try:
-        os.killpg(driver.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    driver.communicate()
+    def kill(self) -> None:
+        """With no time to say goodbye."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self._out.close()
+        self._errors.close()
 
-
-def told_by(driver: subprocess.Popen[str], timeout: float = 110) -> dict[str, dict[str, Any]]:
-    """What the driver printed, by the name of what it did."""
-    try:
-        out, err = driver.communicate(timeout=timeout)
-        assert driver.returncode == 0, err[-4000:]
-    finally:
-        kill(driver)
-    return {line["did"]: line for line in map(json.loads, out.splitlines())}
+    def told(self, timeout: float = 150) -> dict[str, dict[str, Any]]:
+        """Wait for its end: what it printed, by the name of what it did."""
+        try:
+            status = self.process.wait(timeout)
+            self._errors.seek(0)
+            assert status == 0, self._errors.read()[-4000:]
+            self._out.seek(0)
+            return {line["did"]: line for line in map(json.loads, self._out.read().splitlines())}
+        finally:
+            self.kill()
 
 
 def fence(client: Client, checkpoint: Path) -> int:
@@ -81,29 +88,30 @@ def fence(client: Client, checkpoint: Path) -> int:
     return -1 if producer is None else producer.batch
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_driver_killed_again_and_again_copies_every_record_once(client: Client, topic: str, tmp_path: Path) -> None:
     """Each attempt has another partition count, and dies right after a commit or somewhere in the next batch."""
-    records, batch = 30_000, 1500
+    records, batch = 20_000, 1000
     fill(client, topic, records)
     chance = random.Random(8)
     job = {"master": "local[2]", "do": "stream", "url": client.url, "source": topic, "target": f"{topic}.out"}
     job |= {"checkpoint": str(tmp_path / "checkpoint"), "batch": batch}
     reached = -1
-    for attempt in range(3):
-        driver = start_driver(**job, min_partitions=1 + attempt)
+    for attempt in range(2):
+        driver = Driver(**job, min_partitions=1 + attempt)
         try:
             aim = reached + 1 + chance.randrange(1, 4)
-            deadline = time.monotonic() + 100
+            deadline = time.monotonic() + 150
             while (reached := fence(client, tmp_path / "checkpoint")) < aim:
-                assert driver.poll() is None, "the driver ended before it was killed"
+                assert driver.process.poll() is None, "the driver ended before it was killed"
                 assert time.monotonic() < deadline, f"batch {aim} never came"
+                time.sleep(0.003)
             # Every other time at once: the server has the batch, and the driver has not noted it yet.
             time.sleep(0 if attempt % 2 == 0 else chance.uniform(0, 0.3))
         finally:
-            kill(driver)
+            driver.kill()
     assert client.info(f"{topic}.out").count < records, "it was killed in the middle"
-    told_by(start_driver(**job, min_partitions=5))
+    Driver(**job, min_partitions=5).told()
     check_copied(client, f"{topic}.out", records)
 
 
