@@ -51,7 +51,7 @@ class Settings(Struct, frozen=True):
     port: int = 4000
     port_file: str | None = None
     data_dir: str = "./topics-data"
-    drain_ms: int = 10_000
+    drain_ms: int = 5_000
     max_connections: int = 16_384
     keys: Keyring = msgspec.field(default_factory=Keyring)
     probe_auth: bool = False
