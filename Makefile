@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed-for
 
 # System packages, as `package` or, where the command has another name, `package:command`.
 # A package counts as present when its command is found.
-TEST_PACKAGES  := chromium curl default-jre-headless:java
+TEST_PACKAGES  := chromium curl default-jre-headless:java postgresql:pg_ctlcluster
 BENCH_PACKAGES := redis-server wrk
 
 .DEFAULT_GOAL := help

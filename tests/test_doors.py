@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 PACKAGE = SOURCE / "topics"
 
-ANYTHING = {"model", "engine", "storage", "broker", "sql", "server", "client", "spark", "cli"}
+ANYTHING = {"model", "engine", "storage", "broker", "sql", "server", "client", "spark", "capture", "cli"}
 DOORS: dict[str, set[str]] = {
     "model": set(),
     "engine": {"model"},
@@ -23,7 +23,8 @@ DOORS: dict[str, set[str]] = {
     "server": {"model", "broker", "sql"},
     "client": {"model"},
     "spark": {"client", "model"},
-    "cli": {"client", "server", "spark", "model", "broker", "storage"},
+    "capture": {"client", "model"},
+    "cli": {"client", "server", "spark", "capture", "model", "broker", "storage"},
     "console": set(),
     "testing": ANYTHING,
 }

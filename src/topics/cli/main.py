@@ -22,6 +22,7 @@ COMMANDS = {
     "tail": ("topics.cli.tail", "print the last records, and with -f those that come"),
     "sql": ("topics.cli.sql", "run a SQL statement"),
     "table": ("topics.cli.table", "add, list and drop tables whose changes become records"),
+    "capture": ("topics.cli.capture", "send the changes of a database table to the server"),
     "check": ("topics.cli.check", "verify a data directory and say what was found"),
 }
 

@@ -1,0 +1,557 @@
+"""Capture of one PostgreSQL table: a snapshot, then every change, each in the change topic once.
+
+    a slot is created -> the table as it was at that moment is sent -> peek at the slot, send, advance the slot, again
+
+The slot stands at what the server has acknowledged: it is advanced after the answer, never before. What was sent and not
+advanced over comes again after a crash of either side, at the same position (commit LSN, number within the transaction),
+and the server knows it.
+
+A snapshot that was cut short cannot go on: PostgreSQL forgets it with the connection. A new one is taken, and what the change
+topic says of each row is compared with it: rows that are told and unchanged are not told again. The same happens when the
+slot is gone. Whether a snapshot is whole is a number at the server, the fence of a producer: odd while one is under way,
+even when it is done.
+
+Decoding is PostgreSQL's own pgoutput, so the database needs no extension: only `wal_level = logical` and a role that may
+replicate and owns the table (for the publication).
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import psycopg
+from msgspec import Struct
+from psycopg import conninfo, pq, sql
+from xxhash import xxh3_64_intdigest
+
+from topics.capture.pgoutput import UNCHANGED, Begin, CommitMade, Relation, RowChanged, Truncated, Tuple, decode
+from topics.capture.pgvalues import PgType, json_value
+from topics.client import Client
+from topics.client.calls import Call
+from topics.model.change import change_topic
+from topics.model.errors import Conflict, InvalidRequest, NotFound
+
+# So that every value is written the same way, whatever the database or the role are set to.
+SESSION = (
+    "SET timezone = 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'iso_8601'; SET bytea_output = 'hex'; "
+    "SET extra_float_digits = 1; SET client_encoding = 'UTF8'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
+)
+BATCH_EVENTS = 1000
+BATCH_BYTES = 4 << 20
+# Changes after which a look at the slot ends, with the transaction they are in.
+PEEK_CHANGES = 10_000
+FETCH_ROWS = 1000
+LOCK_WAIT_MS = 10_000
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class CaptureOptions(Struct, frozen=True):
+    """What to capture, and under which names. `table` is schema.table."""
+
+    dsn: str
+    table: str
+    name: str = ""
+    slot: str = ""
+    key: tuple[str, ...] = ()
+    skip_refused: bool = False
+
+    @property
+    def known_as(self) -> str:
+        """What the table is called at the server."""
+        return self.name or self.table
+
+    @property
+    def slot_name(self) -> str:
+        return self.slot or "topics_" + re.sub(r"[^a-z0-9_]", "_", self.table.lower())[:56]
+
+
+class Progress(Struct):
+    """How far the capture has come. Lag is what the slot holds back in the database's log."""
+
+    sent: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    snapshot_rows: int = 0
+    lag_bytes: int = 0
+    caught_up: bool = False
+
+
+class _KeptChange(Struct):
+    """A change as its topic holds it, every value as it is written there. Without a key it is a truncate."""
+
+    key: dict[str, msgspec.Raw] | None = None
+    after: dict[str, msgspec.Raw] | None = None
+
+
+class _KeptRecord(Struct):
+    data: _KeptChange
+
+
+class _KeptPage(Struct):
+    records: list[_KeptRecord]
+    next_from_seq: int
+    caught_up: bool
+
+
+class PostgresCapture:
+    """A capture with its connection. After any error make a new one: nothing in here is worth keeping."""
+
+    def __init__(self, options: CaptureOptions, client: Client, tell: Callable[[str], None] = lambda _: None) -> None:
+        self.options = options
+        self.progress = Progress()
+        self._client = client
+        self._tell = tell
+        self._schema, _, self._table = options.table.partition(".")
+        if not self._table or "." in self._table:
+            raise InvalidRequest("the table is named as schema.table")
+        self._slot = options.slot_name
+        if _SLOT.fullmatch(self._slot) is None:
+            raise InvalidRequest("a slot has a name of 1 to 63 of a-z 0-9 _")
+        self._topic = change_topic(options.known_as)
+        self._types: dict[int, PgType] = {}
+        self._catalog = psycopg.connect(options.dsn, autocommit=True)
+        try:
+            self._connection = psycopg.connect(options.dsn, autocommit=True)
+            for connection in (self._catalog, self._connection):
+                connection.execute(SESSION)
+            system = _replication_query(options.dsn, b"IDENTIFY_SYSTEM")[0]
+        except psycopg.Error:
+            self._catalog.close()
+            raise
+        # Positions are those of this database cluster: another one, or a restored copy, counts for itself.
+        self._source = f"postgres:{system}:{self._slot}"
+        self._batch: list[dict[str, Any]] = []
+        self._batch_bytes = 0
+        self._key: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        self._catalog.close()
+        self._connection.close()
+
+    def __enter__(self) -> "PostgresCapture":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Getting ready
+
+    def prepare(self) -> None:
+        """Ready to follow: publication and slot are there and the snapshot is whole at the server."""
+        self._lock()
+        self._key = self._find_key()
+        self._publish()
+        try:
+            epoch = self._client.info(self._topic).epoch
+        except NotFound:
+            self._client.create(self._topic, durability="fsync")
+            epoch = self._client.info(self._topic).epoch
+        producer = f"capture:{self._source}:{self.options.known_as}:{epoch}"
+        fence = self._client.producer(producer)
+        stage = 0 if fence is None else fence.batch
+        if stage and not stage % 2 and self._slot_is_usable():
+            return
+        begun = stage + 1 if not stage % 2 else stage + 2
+        self._client.commit([], producer=producer, batch=begun)
+        self._snapshot()
+        self._client.commit([], producer=producer, batch=begun + 1)
+
+    def _lock(self) -> None:
+        key = xxh3_64_intdigest(f"topics capture {self._slot}".encode()) >> 1
+        # A capture that was killed may hold it for a moment, until the database notices.
+        self._catalog.execute(f"SET lock_timeout = {LOCK_WAIT_MS}")
+        try:
+            self._catalog.execute("SELECT pg_advisory_lock(%s)", [key])
+        except psycopg.errors.LockNotAvailable:
+            raise Conflict(f"another capture runs with the slot {self._slot}") from None
+        self._catalog.execute("SET lock_timeout = 0")
+
+    def _find_key(self) -> tuple[str, ...]:
+        """The columns of the key. Raises when rows could not be told apart by them in the log."""
+        row = self._catalog.execute(
+            "SELECT c.oid, c.relreplident::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
+            [self._schema, self._table],
+        ).fetchone()
+        if row is None:
+            raise NotFound(f"the database has no table {self.options.table}", code="not_found")
+        oid, identity = row
+        which = {"d": "i.indisprimary", "f": "i.indisprimary", "i": "i.indisreplident"}.get(identity)
+        if which is None:
+            raise InvalidRequest(f"{self.options.table} has REPLICA IDENTITY NOTHING: its changes have no key")
+        found = self._catalog.execute(
+            "SELECT a.attname FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k(attnum, place) "
+            f"JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE i.indrelid = %s AND {which} "
+            "ORDER BY k.place",
+            [oid],
+        ).fetchall()
+        columns = tuple([name for (name,) in found])
+        if self.options.key:
+            if identity != "f" and set(self.options.key) != set(columns):
+                raise InvalidRequest(
+                    f"the log of {self.options.table} holds only {columns} of the old row: another key needs "
+                    "ALTER TABLE ... REPLICA IDENTITY FULL"
+                )
+            return self.options.key
+        if not columns:
+            raise InvalidRequest(f"{self.options.table} has no primary key: name its key columns (--key)")
+        return columns
+
+    def _publish(self) -> None:
+        known = self._catalog.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [self._slot]).fetchone()
+        if known is None:
+            self._catalog.execute(
+                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(
+                    sql.Identifier(self._slot), sql.Identifier(self._schema, self._table)
+                )
+            )
+
+    def _slot_is_usable(self) -> bool:
+        row = self._catalog.execute(
+            "SELECT plugin, database = current_database(), coalesce(wal_status, '') FROM pg_replication_slots "
+            "WHERE slot_name = %s",
+            [self._slot],
+        ).fetchone()
+        if row is None:
+            return False
+        if row[0] != "pgoutput" or not row[1]:
+            raise Conflict(f"the slot {self._slot} is not one of this capture: name another one (--slot)")
+        return bool(row[2] != "lost")
+
+    # The snapshot
+
+    def _snapshot(self) -> None:
+        if self._slot_exists():
+            self._catalog.execute("SELECT pg_drop_replication_slot(%s)", [self._slot])
+        told = self._told()
+        with ReplicationConnection(self.options.dsn) as replication:
+            # The snapshot lives as long as nothing else is asked of this connection.
+            _, point, snapshot = replication.query(
+                f"CREATE_REPLICATION_SLOT {self._slot} LOGICAL pgoutput EXPORT_SNAPSHOT".encode()
+            )[:3]
+            with self._connection.transaction():
+                self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+                self._send_rows(lsn_number(point), told)
+        self._tell(f"snapshot of {self.options.table} at {point}: {self.progress.snapshot_rows} rows")
+
+    def _slot_exists(self) -> bool:
+        query = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
+        return self._catalog.execute(query, [self._slot]).fetchone() is not None
+
+    def _told(self) -> dict[bytes, int]:
+        """What the change topic says is in the table: per key, a digest of the row. All bytes as they are kept."""
+        told: dict[bytes, int] = {}
+        for partition in range(max(1, len(self._client.info(self._topic).partitions))):
+            mine: dict[bytes, int] = {}
+            for change in self._kept(partition):
+                if change.key is None:
+                    mine.clear()
+                elif change.after is None:
+                    mine.pop(_encode_sorted(change.key), None)
+                else:
+                    mine[_encode_sorted(change.key)] = _digest(change.after)
+            told |= mine
+        return told
+
+    def _kept(self, partition: int) -> Iterator["_KeptChange"]:
+        path = f"/v0/topics/{quote(self._topic, safe='')}/diff"
+        from_seq = 0
+        while True:
+            body = {"from_seq": from_seq, "limit": FETCH_ROWS, "partition": partition}
+            page = self._client.run(Call("POST", path, _KeptPage, body))
+            for record in page.records:
+                yield record.data
+            from_seq = page.next_from_seq
+            if page.caught_up:
+                return
+
+    def _send_rows(self, point: int, told: dict[bytes, int]) -> None:
+        """The table in the snapshot, as far as it differs from what was told."""
+        columns = [
+            name
+            for (name,) in self._connection.execute(
+                "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+                "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s "
+                "AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum",
+                [self._schema, self._table],
+            ).fetchall()
+        ]
+        number = 0
+        now = self._connection.execute("SELECT (extract(epoch FROM now()) * 1000)::bigint").fetchone()
+        assert now is not None
+        about = {
+            "name": f"{self._source}:snapshot",
+            "snapshot": True,
+            "lsn": lsn_text(point),
+            "table": self.options.table,
+        }
+        for row in self._rows(columns):
+            self.progress.snapshot_rows += 1
+            key = {name: row[name] for name in self._key}
+            before = told.pop(_encode_sorted(key), None)
+            op = "insert" if before is None else "update"
+            if before == _digest(row):
+                continue
+            number += 1
+            self._add({"op": op, "ts": now[0], "key": key, "after": row, "source": about, "position": [point, number]})
+        for text in told:
+            number += 1
+            gone = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+            self._add({"op": "delete", "ts": now[0], "key": gone, "source": about, "position": [point, number]})
+        self._send()
+
+    def _rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
+        names = sql.SQL(", ").join([sql.Identifier(name) for name in columns])
+        table = sql.Identifier(self._schema, self._table)
+        self._connection.execute(
+            sql.SQL("DECLARE topics_rows NO SCROLL CURSOR FOR SELECT {} FROM {}").format(names, table)
+        )
+        while True:
+            result = self._connection.execute(f"FETCH {FETCH_ROWS} FROM topics_rows").pgresult
+            assert result is not None
+            if not result.ntuples:
+                return
+            oids = [result.ftype(column) for column in range(result.nfields)]
+            for at in range(result.ntuples):
+                # As the server wrote them: the log of changes has the very same texts.
+                yield {
+                    name: json_value(result.get_value(at, column), oids[column], self._type)
+                    for column, name in enumerate(columns)
+                }
+
+    # Following
+
+    def step(self) -> int:
+        """Send what the slot has now, up to some thousand changes and the end of their transaction; how many there were.
+
+        `progress.caught_up` says whether that was all.
+        """
+        before = self.progress.sent + self.progress.duplicates
+        flushed, confirmed = self._place()
+        end = 0
+        messages = 0
+        transaction: Begin | None = None
+        index = 0
+        relations: dict[int, Relation] = {}
+        with self._connection.transaction():
+            for data in self._peek():
+                messages += 1
+                message = decode(data)
+                if isinstance(message, Begin):
+                    transaction, index = message, 0
+                elif isinstance(message, CommitMade):
+                    end = message.end_lsn
+                elif isinstance(message, Relation):
+                    relations[message.oid] = message
+                elif message is not None:
+                    assert transaction is not None, "a change outside of a transaction"
+                    events = self._events(message, relations)
+                    for number, event in enumerate(events, index + 1):
+                        self._add(self._placed(event, transaction, number))
+                    index += len(events)
+        self._send()
+        self.progress.caught_up = messages < PEEK_CHANGES
+        # Everything that was committed before the look began has been seen, if the look reached the end.
+        target = max(end, flushed) if self.progress.caught_up else end
+        if target > confirmed:
+            self._connection.execute(
+                "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self._slot, lsn_text(target)]
+            )
+        self.progress.lag_bytes = self._lag()
+        return self.progress.sent + self.progress.duplicates - before
+
+    def _place(self) -> tuple[int, int]:
+        """Up to where the database's log is safe, and where the slot stands."""
+        row = self._connection.execute(
+            "SELECT pg_current_wal_flush_lsn()::text, confirmed_flush_lsn::text FROM pg_replication_slots "
+            "WHERE slot_name = %s",
+            [self._slot],
+        ).fetchone()
+        if row is None:
+            raise Conflict(f"the slot {self._slot} is gone; a new snapshot is needed")
+        return lsn_number(row[0]), lsn_number(row[1])
+
+    def _lag(self) -> int:
+        row = self._connection.execute(
+            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint FROM pg_replication_slots "
+            "WHERE slot_name = %s",
+            [self._slot],
+        ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _peek(self) -> Iterator[bytes]:
+        with self._connection.cursor(name="topics_changes") as cursor:
+            cursor.itersize = FETCH_ROWS
+            cursor.execute(
+                "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, %s, "
+                "'proto_version', '1', 'publication_names', %s)",
+                [self._slot, PEEK_CHANGES, self._slot],
+            )
+            for (data,) in cursor:
+                yield bytes(data)
+
+    def _events(self, message: RowChanged | Truncated, relations: dict[int, Relation]) -> list[dict[str, Any]]:
+        if isinstance(message, Truncated):
+            mine = any([self._is_mine(relations[oid]) for oid in message.relations if oid in relations])
+            return [{"op": "truncate"}] if mine else []
+        relation = relations[message.relation]
+        if not self._is_mine(relation):
+            return []
+        old = None if message.old is None else self._row(relation, message.old, whole=message.old_is_whole)
+        if message.new is None:
+            return [{"op": "delete", "key": self._key_of(old), "before": old}]
+        new = self._row(relation, message.new, whole=True)
+        unchanged = [
+            column.name for column, value in zip(relation.columns, message.new, strict=True) if value is UNCHANGED
+        ]
+        if old is not None and message.old_is_whole:
+            new |= {name: old[name] for name in unchanged if name in old}
+            unchanged = [name for name in unchanged if name not in old]
+        more = {"unchanged": unchanged} if unchanged else {}
+        key = self._key_of(new)
+        if message.op == "insert":
+            return [{"op": "insert", "key": key, "after": new}]
+        whole_old = old if message.old_is_whole else None
+        if old is not None and _encode_sorted(self._key_of(old)) != _encode_sorted(key):
+            # The row with the old key is gone; who follows that key must be told.
+            return [
+                {"op": "delete", "key": self._key_of(old), "before": old},
+                {"op": "insert", "key": key, "after": new, **more},
+            ]
+        return [{"op": "update", "key": key, "before": whole_old, "after": new, **more}]
+
+    def _is_mine(self, relation: Relation) -> bool:
+        return (relation.namespace, relation.name) == (self._schema, self._table)
+
+    def _row(self, relation: Relation, values: Tuple, *, whole: bool) -> dict[str, Any]:
+        return {
+            column.name: json_value(value, column.type_oid, self._type)
+            for column, value in zip(relation.columns, values, strict=True)
+            if (whole or column.in_identity) and (value is None or isinstance(value, bytes))
+        }
+
+    def _key_of(self, row: dict[str, Any] | None) -> dict[str, Any]:
+        missing = [name for name in self._key if row is None or name not in row]
+        if row is None or missing:
+            raise Conflict(f"the key column {missing[0]} of {self.options.table} is gone; begin a new capture")
+        return {name: row[name] for name in self._key}
+
+    def _placed(self, event: dict[str, Any], transaction: Begin, index: int) -> dict[str, Any]:
+        about: dict[str, Any] = {
+            "name": self._source,
+            "lsn": lsn_text(transaction.commit_lsn),
+            "xid": transaction.xid,
+            "table": self.options.table,
+        }
+        if "unchanged" in event:
+            # Large values that the update left alone and the log does not repeat: they are not in `after`.
+            about["unchanged"] = event.pop("unchanged")
+        position = [transaction.commit_lsn, index]
+        return {**event, "ts": transaction.commit_ms, "source": about, "position": position}
+
+    # Sending
+
+    def _add(self, event: dict[str, Any]) -> None:
+        self._batch.append(event)
+        self._batch_bytes += len(msgspec.json.encode(event))
+        if len(self._batch) >= BATCH_EVENTS or self._batch_bytes >= BATCH_BYTES:
+            self._send()
+
+    def _send(self) -> None:
+        if not self._batch:
+            return
+        batch, self._batch, self._batch_bytes = self._batch, [], 0
+        sent = self._client.send_changes(self.options.known_as, batch)
+        self.progress.sent += sent.appended
+        self.progress.duplicates += sent.duplicates
+        self.progress.refused += len(sent.refused)
+        for refused in sent.refused:
+            event = batch[refused.index]
+            told = f"{event['op']} of {msgspec.json.encode(event.get('key')).decode()[:200]}: {refused.message}"
+            if not self.options.skip_refused:
+                raise InvalidRequest(f"the server refuses a change ({told})")
+            self._tell(f"left out: {told}")
+
+    # Types
+
+    def _type(self, oid: int) -> PgType:
+        known = self._types.get(oid)
+        if known is None:
+            row = self._catalog.execute(
+                "SELECT typtype::text, typbasetype, CASE WHEN typcategory = 'A' THEN typelem ELSE 0 END "
+                "FROM pg_type WHERE oid = %s",
+                [oid],
+            ).fetchone()
+            if row is None:
+                known = PgType(oid)
+            elif row[0] == "d":
+                known = self._type(row[1])
+            else:
+                known = PgType(oid, row[2])
+            self._types[oid] = known
+        return known
+
+
+class ReplicationConnection:
+    """A connection that speaks the replication protocol, for the few questions only that answers."""
+
+    def __init__(self, dsn: str) -> None:
+        self._connection = pq.PGconn.connect(conninfo.make_conninfo(dsn, replication="database").encode())
+        if self._connection.status != pq.ConnStatus.OK:
+            message = self._connection.get_error_message()
+            self._connection.finish()
+            raise psycopg.OperationalError(message)
+
+    def __enter__(self) -> "ReplicationConnection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(psycopg.Error):
+            self._connection.finish()
+
+    def query(self, text: bytes) -> list[str]:
+        """The first row of the answer."""
+        result = self._connection.exec_(text)
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise psycopg.OperationalError(result.get_error_message())
+        values = [result.get_value(0, column) for column in range(result.nfields)]
+        return ["" if value is None else value.decode() for value in values]
+
+
+def _replication_query(dsn: str, text: bytes) -> list[str]:
+    with ReplicationConnection(dsn) as connection:
+        return connection.query(text)
+
+
+def slot_status(options: CaptureOptions) -> dict[str, Any]:
+    """Where the slot stands and what it holds back, without touching it."""
+    with psycopg.connect(options.dsn, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT active, restart_lsn::text, confirmed_flush_lsn::text, wal_status, "
+            "pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, "
+            "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = %s",
+            [options.slot_name],
+        ).fetchone()
+    if row is None:
+        raise NotFound(f"there is no slot {options.slot_name}", code="not_found")
+    names = ("active", "restart_lsn", "confirmed_flush_lsn", "wal_status", "lag_bytes", "retained_bytes")
+    return {"slot": options.slot_name, **dict(zip(names, row, strict=True))}
+
+
+def lsn_number(text: str) -> int:
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def lsn_text(number: int) -> str:
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
+
+
+def _digest(row: Any) -> int:
+    return xxh3_64_intdigest(_encode_sorted(row))
