@@ -300,7 +300,7 @@ def _key(key: Raw | UnsetType, op: str, before: Row | None, after: Row | None, d
         if value is None or isinstance(value, dict | list):
             raise _Bad(f"key column {name!r} is null or no plain value")
         for what, other in (("before", before), ("after", after)):
-            if other is None or name not in other:
+            if other is None or name not in other or bytes(other[name]) == bytes(text):
                 continue
             if _plain(_decode(other[name])) != _plain(value):
                 if op == "update" and what == "before":
