@@ -5,18 +5,22 @@ and nothing else is ever raised. A changed end of the newest log file is taken f
 left it so.
 """
 
+import itertools
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from tests.crash.history import play
+from tests.crash.history import play, texts
 from tests.crash.world import SMALL, World, compare, data_of, read_all
 from topics.broker.check import check
 from topics.model.errors import CorruptStorage
+from topics.model.match import TagMatch
 from topics.storage.os_fs import OsFileSystem
 from topics.testing.clock import ManualClock
+from topics.testing.disk import FakeDisk
 
 LONG = hypothesis_settings().max_examples >= 1000
 PLACES = 200 if LONG else 7
@@ -174,3 +178,42 @@ def test_two_files_of_different_segments_cannot_be_taken_for_each_other(
     assert check(OsFileSystem.at(copy)).status == 0
     assert SMALL.shards == 1
     assert world.errors == []
+
+
+@pytest.fixture
+def damaged() -> tuple[World, FakeDisk]:
+    """A running server, one of whose sealed segments is damaged on the disk and not in any cache."""
+    disk = FakeDisk()
+    disk.make_directory("")
+    world = World(disk, msgspec.structs.replace(SMALL, checkpoint_bytes=1 << 20, cache_bytes=0))
+    numbers = itertools.count()
+    for _ in range(4):
+        world.append("a", texts(numbers, 10, tag="t"))
+        world.run()
+    first = next(name for name in disk.list("segments") if name.endswith(".arrow"))
+    file = disk.open(f"segments/{first}")
+    file.write_at(900, [bytes([file.read_at(900, 1)[0] ^ 0xFF])])
+    world.broker.state.shelf.close()
+    return world, disk
+
+
+def test_a_write_to_a_topic_with_a_damaged_segment_is_still_answered(damaged: tuple[World, FakeDisk]) -> None:
+    """Its cap cannot take the damaged records one by one; that is no reason to leave writers without an answer."""
+    world, _ = damaged
+    world.configure("a", cap_records=39)
+    world.run()
+    numbers = itertools.count(1000)
+    writes = [world.append("a", texts(numbers, 1)), world.append("b", texts(numbers, 1))]
+    world.run()
+    assert [write.state for write in writes] == ["acked", "acked"]
+    with pytest.raises(CorruptStorage, match=r"segments/.*\.arrow at byte"):
+        read_all(world.broker.topic("a").partitions[0])
+
+
+def test_a_delete_in_a_damaged_segment_is_refused_and_others_are_answered(damaged: tuple[World, FakeDisk]) -> None:
+    world, _ = damaged
+    world.delete("a", match=TagMatch("t-1", False))
+    write = world.append("b", texts(itertools.count(1000), 1))
+    world.run()
+    assert [error.code for error in world.errors] == ["corrupt_storage"]
+    assert write.state == "acked"

@@ -27,7 +27,7 @@ from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, merged
-from topics.model.errors import Conflict, InvalidRequest, Throttled, TopicsError, topic_not_found
+from topics.model.errors import Conflict, CorruptStorage, InvalidRequest, Throttled, TopicsError, topic_not_found
 from topics.model.facts import (
     AliasSet,
     Fact,
@@ -330,7 +330,12 @@ class Broker:
         config = topic.config
         if not (config.ttl_ms or config.cap_records or config.cap_bytes):
             return
-        fact = partition.decide_eviction(config, self.runtime.now_ms())
+        try:
+            fact = partition.decide_eviction(config, self.runtime.now_ms())
+        except CorruptStorage as error:
+            # Whoever reads that far is told. Writers need not be, and nobody may be left without an answer.
+            self.keeper.damaged(error)
+            return
         if fact is not None:
             partition.apply_evicted(fact)
             lsn = self.committer.note(self.committer.lane_of(topic.id), fact)

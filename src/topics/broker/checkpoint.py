@@ -35,7 +35,7 @@ from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
-from topics.model.errors import TopicsError
+from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import Sealed, SegmentInfo
 from topics.model.page import Page
 from topics.storage.fs import FileSystem
@@ -451,6 +451,10 @@ class Keeper:
     def _removed(self, _: None, error: BaseException | None) -> None:
         if error is not None:
             self._failed("removing segments", error)
+
+    def damaged(self, error: CorruptStorage) -> None:
+        """Records are over their cap or their age and cannot be read."""
+        self._failed("evicting records", error)
 
     def _failed(self, what: str, error: BaseException) -> None:
         self.failures_total += 1

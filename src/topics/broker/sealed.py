@@ -108,6 +108,9 @@ class SealedSegment(Segment):
             self._shelf.pages.put(key, page, page.size + 200)
         return page
 
+    def check(self, first: int, last: int) -> None:
+        self._shelf.file(self.base, self.info).check(first, last)
+
     def flags(self) -> bytearray | None:
         return self._flags
 

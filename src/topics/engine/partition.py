@@ -172,7 +172,10 @@ class Partition:
             if capped > floor:
                 floor = capped
                 reasons |= CAP
-        return Evicted(self.topic_id, self.number, floor, reasons) if floor > self.evict_floor else None
+        if floor <= self.evict_floor:
+            return None
+        self._check_below(floor)
+        return Evicted(self.topic_id, self.number, floor, reasons)
 
     def apply_evicted(self, fact: Evicted) -> None:
         if fact.floor > self.evict_floor:
@@ -270,7 +273,9 @@ class Partition:
 
     def decide_delete_below(self, before_seq: int) -> DeletedBelow:
         """Only records that exist now: later ones are never touched, however large `before_seq` is."""
-        return DeletedBelow(self.topic_id, self.number, min(before_seq, self.head_seq + 1))
+        bound = min(before_seq, self.head_seq + 1)
+        self._check_below(bound)
+        return DeletedBelow(self.topic_id, self.number, bound)
 
     def decide_delete_match(self, match: TagMatch, before_seq: int | None) -> Deleted:
         bound = self.head_seq + 1 if before_seq is None else min(before_seq, self.head_seq + 1)
@@ -279,7 +284,10 @@ class Partition:
             if segment.first_seq >= bound:
                 break
             if segment.live:
-                seqs.extend([seq for seq in segment.tagged(match, bound) if segment.is_live(seq)])
+                found = [seq for seq in segment.tagged(match, bound) if segment.is_live(seq)]
+                if found:
+                    segment.check(found[0], found[-1])
+                    seqs.extend(found)
         return Deleted(self.topic_id, self.number, seqs.tobytes())
 
     def apply_deleted(self, fact: Deleted) -> int:
@@ -626,6 +634,14 @@ class Partition:
         if len(kept) != len(self.segments):
             self.segments = kept
             self._starts = [segment.first_seq for segment in kept]
+
+    def _check_below(self, bound: int) -> None:
+        """What a floor at `bound` takes out of the middle of a segment must be readable, because it is counted."""
+        for segment in self.segments:
+            if segment.first_seq >= bound:
+                return
+            if segment.low < bound <= segment.last_seq:
+                segment.check(segment.low, bound - 1)
 
     def _take_away(self, count: int, size: int) -> None:
         self.count -= count

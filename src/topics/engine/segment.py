@@ -65,6 +65,9 @@ class Segment(ABC):
     def forget(self, match: TagMatch) -> None:  # noqa: B027 - a hint that a sealed segment need not take
         """After a delete by tag: gone records need no longer be listed under the tags that match. A hint only."""
 
+    def check(self, first: int, last: int) -> None:  # noqa: B027 - records in memory can always be read
+        """Raises CorruptStorage when one of the records first..last cannot be read. Asked before they are taken away."""
+
     # What follows is the same for hot and sealed.
 
     def is_live(self, seq: int) -> bool:

@@ -191,6 +191,11 @@ class SegmentFile:
         start = seq - batch.first_seq
         return self._batch(number).page(batch.first_seq, start, min(start + most, batch.rows))
 
+    def check(self, first: int, last: int) -> None:
+        """The records first..last are as they were written. Raises CorruptStorage."""
+        for number in range(bisect_right(self._starts, first) - 1, bisect_right(self._starts, last)):
+            self._batch(number)
+
     def record_batch(self, number: int) -> Any:
         """A batch as pyarrow has it: seq, ts, node, tag, data, meta."""
         self._batch(number)
