@@ -164,9 +164,6 @@ class Keeper:
         self._hot_bytes = sum([each.hot_bytes for each in self._partitions()])
         self._committer.on_written = self.written
         self._committer.on_synced = self.synced
-        # So that the first write after a start does not wait for a file to be made (12 ms).
-        for lane in self._committer.lanes:
-            self._prepare(lane.shard)
 
     # Sealing
 
