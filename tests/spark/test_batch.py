@@ -1,12 +1,15 @@
 """Batch: topics read into frames and frames written to topics, on classic Spark."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from topics.client import Client
 from topics.client.calls import RecordIn
+from topics.server.settings import load_settings
+from topics.testing.server import running_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -138,6 +141,12 @@ def test_mistakes_and_absent_servers_are_named(spark: Any, client: Client, topic
     )
     gone = "http://127.0.0.1:9"
     assert f"{gone} does not answer" in failure(lambda: load(spark, gone, subscribe=topic, numRetries=1).count())
+
+
+def test_a_wrong_token_is_told(spark: Any, topic: str, tmp_path: Path) -> None:
+    keys = {"TOPICS_API_KEYS": "right-key::"}
+    with running_server(load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path), **keys})) as url:
+        assert "API key" in failure(lambda: load(spark, url, subscribe=topic, token="wrong-key").count())
 
 
 def test_a_queue_is_refused_and_read_as_a_log_when_asked(spark: Any, client: Client, topic: str) -> None:
