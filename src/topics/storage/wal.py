@@ -270,9 +270,6 @@ class ShardLog:
                 or (header.shard, header.number) != (self.number, number)
                 or header.previous_lsn != self.last_lsn
             ):
-                # Whose boot it was cannot be told any more.
-                if self.first_lsn_of_boot is None:
-                    self.of_this_boot = False
                 self._broken(numbers[index:], path, view, 0)
                 return
             self.margin = max(self.margin, header.margin)
