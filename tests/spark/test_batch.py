@@ -146,7 +146,9 @@ def test_mistakes_and_absent_servers_are_named(spark: Any, client: Client, topic
 def test_a_wrong_token_is_told(spark: Any, topic: str, tmp_path: Path) -> None:
     keys = {"TOPICS_API_KEYS": "right-key::"}
     with running_server(load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path), **keys})) as url:
-        assert "the key is not known here" in failure(lambda: load(spark, url, subscribe=topic, token="wrong-key").count())
+        assert "the key is not known here" in failure(
+            lambda: load(spark, url, subscribe=topic, token="wrong-key").count()
+        )
 
 
 def test_a_queue_is_refused_and_read_as_a_log_when_asked(spark: Any, client: Client, topic: str) -> None:
