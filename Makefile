@@ -7,11 +7,12 @@ STAMP  := $(VENV)/.installed-for
 
 # System packages, as `package` or, where the command has another name, `package:command`.
 # A package counts as present when its command is found.
-TEST_PACKAGES  := chromium curl default-jre-headless:java postgresql:pg_ctlcluster
+TEST_PACKAGES  := chromium curl postgresql:pg_ctlcluster
+SPARK_PACKAGES := default-jre-headless:java
 BENCH_PACKAGES := redis-server wrk
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format crash bench bench-spark system-deps lock clean
+.PHONY: help setup run test test-spark check format crash bench bench-spark system-deps lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -21,8 +22,12 @@ setup: $(STAMP) ## Create .venv with the pinned requirements and this package
 run: setup ## Start the server (TOPICS_* variables configure it)
 	@exec $(VENV)/bin/topics serve
 
-test: setup system-deps ## Run every test
-	$(PY) -m pytest tests
+test: setup system-deps ## Run every test but those that start Spark
+	$(PY) -m pytest tests -m "not spark"
+
+test-spark: setup ## Run the tests that start Spark: classic, Connect and a cluster (needs a Java runtime)
+	@$(call require_packages,$(SPARK_PACKAGES))
+	$(PY) -m pytest tests/spark
 
 check: setup ## Check format, lint and strict types, and run the fast tests
 	$(PY) -m ruff format --check .
