@@ -247,12 +247,12 @@ def test_aliases_and_routes_survive_and_are_found() -> None:
     add_route(site, "a", "chat.messages")
     add_route(site, "b", "chat.messages")
     add_route(site, "b", "chat.users")
-    assert site.broker.state.routes_version == 3
+    assert site.broker.state.versions.routes.now == 3
     for each in (site, Site(disk.after_kill()), Site(disk.after_power_cut(survive="none"))):
         state = each.broker.state
         assert each.broker.resolve("other").name == "a"
         assert [topic.name for topic, _ in state.routes["chat.messages", "Insert"]] == ["a", "b"]
-        assert state.routes_version == 3
+        assert state.versions.routes.now == 3
         assert ("chat.messages", "Delete") not in state.routes
 
 
@@ -262,13 +262,13 @@ def test_the_version_of_the_routes_rises_when_a_topic_with_routes_goes_and_never
     site.create("a")
     add_route(site, "a", "x")
     told: list[int] = []
-    site.broker.on_routes_changed.add(lambda: told.append(site.broker.state.routes_version))
+    site.broker.state.versions.routes.watchers.add(lambda: told.append(site.broker.state.versions.routes.now))
     site.outcome(lambda reply: site.broker.delete_topic("a", if_empty=False, reply=reply))
-    assert (site.broker.state.routes_version, site.broker.state.routes, told) == (2, {}, [2])
+    assert (site.broker.state.versions.routes.now, site.broker.state.routes, told) == (2, {}, [2])
     again = Site(disk.after_kill())
-    assert again.broker.state.routes_version == 2
+    assert again.broker.state.versions.routes.now == 2
     again.outcome(lambda reply: again.broker.stop(reply))
-    assert Site(disk.after_kill()).broker.state.routes_version == 2
+    assert Site(disk.after_kill()).broker.state.versions.routes.now == 2
 
 
 def test_an_alias_belongs_to_one_topic_and_is_no_topics_name() -> None:

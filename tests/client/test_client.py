@@ -9,7 +9,16 @@ import pytest
 
 from tests.client.conftest import make_client
 from tests.client.flaky import FlakyProxy
-from topics.client import CaughtUp, Record, ServerUnreachable, Tombstone, TopicDeleted, WatchedRecord, WatchedTombstone
+from topics.client import (
+    ArchivedTo,
+    CaughtUp,
+    Record,
+    ServerUnreachable,
+    Tombstone,
+    TopicDeleted,
+    WatchedRecord,
+    WatchedTombstone,
+)
 from topics.client.asynchronous import AsyncClient
 from topics.client.calls import RecordIn
 from topics.client.sync import Client
@@ -246,3 +255,33 @@ def test_tables_and_their_changes(client: Any, topic: str) -> None:
     assert client.drop_table(topic).deleted
     with pytest.raises(NotFound):
         client.table(topic)
+
+
+def test_archives_routes_and_versions(client: Any, topic: str) -> None:
+    assert client.append(topic, [1, 2, 3]).created
+    assert client.archive(topic) is None
+    with pytest.raises(NotFound):
+        client.archive(topic + "-nowhere")
+    before = client.archives()
+    info = client.set_archive(topic, f"s3://lake/{topic}", freshness_ms=2000)
+    assert (info.created, info.freshness_ms, info.compact_interval_ms, info.vacuum_hours) == (True, 2000, 600_000, 168)
+    after = client.archives(before.version, 20_000)
+    assert after.version > before.version
+    assert topic in [each.topic for each in after.archives]
+    place = ArchivedTo(0, client.info(topic).epoch, 3)
+    assert client.archive_progress(topic, [place], table_version=4).archived == [place]
+    found = client.archive(topic)
+    assert (found.archived, found.table_version, found.uri) == ([place], 4, f"s3://lake/{topic}")
+    assert client.clear_archive(topic).deleted
+    assert not client.clear_archive(topic).deleted
+
+    tables = client.tables_version()
+    client.put_table(f"{topic}.table")
+    assert client.tables_version(tables, 20_000) > tables
+
+    routes = client.routes()
+    client.sql(f"ALTER TOPIC \"{topic}\" ADD SOURCE x.y ON INSERT WHERE (a = 1) WITH (payload = 'full', key = 'id')")
+    changed = client.routes(routes.version, 20_000)
+    (route,) = [route for route in changed.routes if route.topic_id == topic]
+    assert (route.table_id, route.op, route.payload_mode, route.key_columns) == ("x.y", "Insert", "Full", ["id"])
+    assert changed.version > routes.version

@@ -43,6 +43,11 @@ SCOPES = {
     ("POST", "/v0/topics/*/ack"): WRITE,
     ("POST", "/v0/topics/*/nack"): WRITE,
     ("POST", "/v0/topics/*/extend"): WRITE,
+    ("GET", "/v0/topics/*/archive"): READ,
+    ("PUT", "/v0/topics/*/archive"): ADMIN,
+    ("DELETE", "/v0/topics/*/archive"): DELETE,
+    ("POST", "/v0/topics/*/archive/progress"): WRITE,
+    ("GET", "/api/archives"): READ,
 }
 CONTRACT_PREFIX = "/v0/"
 GUARDED = {READ, WRITE, DELETE, ADMIN, READ | WRITE, ANY_KEY}

@@ -29,6 +29,8 @@ STATEMENTS = [
     "CLEAR TOPIC {name}",
     "CONSUME FROM {name} GROUP 'g' FROM EARLIEST LIMIT 1",
     "ACK {name} GROUP 'g' UPTO OFFSET 0",
+    "ALTER TOPIC {name} SET ARCHIVE WITH (uri = 's3://lake/x')",
+    "ALTER TOPIC {name} CLEAR ARCHIVE",
 ]
 
 
@@ -78,3 +80,29 @@ async def test_changes_are_for_keys_that_may_write_the_change_topic(house: House
         answer = await house.ask("POST", path, CHANGES, key=key)
         assert (answer.status, error_of(answer)["code"]) == (403, "forbidden"), answer.body
     assert set(house.broker.state.topics) == {"changes:chat.messages"}
+
+
+@in_house(API_KEYS="full,tenant::t42:,treader:read:t42:")
+async def test_archives_are_shown_and_reached_within_the_prefixes_also_by_an_alias(house: House) -> None:
+    for name in (INSIDE, OUTSIDE):
+        await house.ask("POST", f"/v0/topics/{name}", RECORDS, key="full")
+        await house.ask("PUT", f"/v0/topics/{name}/archive", {"uri": f"s3://lake/{name}"}, key="full")
+    sql = {"sql": f"ALTER TOPIC {OUTSIDE} SET ALIAS 't42:alias'"}
+    assert (await house.ask("POST", "/api/sql", sql, key="full")).status == 200
+    assert (await house.ask("GET", "/v0/topics/t42:alias/archive", key="full")).json["topic"] == OUTSIDE
+    for method, path, body in (
+        ("GET", "archive", None),
+        ("PUT", "archive", {"uri": "s3://elsewhere"}),
+        ("DELETE", "archive", None),
+        ("POST", "archive/progress", {"partitions": []}),
+    ):
+        answer = await house.ask(method, f"/v0/topics/t42:alias/{path}", body, key="tenant")
+        assert (answer.status, error_of(answer)["code"]) == (403, "forbidden"), (method, answer.body)
+    listed = await house.ask("GET", "/api/archives", key="treader")
+    assert [each["topic"] for each in listed.json["archives"]] == [INSIDE]
+    try:
+        rows = await house.ask("POST", "/api/sql", {"sql": "SELECT topic_id FROM system.archives"}, key="treader")
+        assert rows.json["rows"] == [[INSIDE]]
+    finally:
+        house.service.selects.close()
+    assert {topic.name for topic in house.broker.state.archived.values()} == {INSIDE, OUTSIDE}

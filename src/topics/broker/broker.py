@@ -21,7 +21,7 @@ from topics.broker.queue import Queues
 from topics.broker.recovery import Recovered
 from topics.broker.retention import Retention
 from topics.broker.routers import RouterControl
-from topics.broker.routes import ChangeRoutes, new_routes_version
+from topics.broker.routes import ChangeTopic
 from topics.broker.runtime import Runtime
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
@@ -30,6 +30,7 @@ from topics.model.config import DEFAULT_CONFIG, ConfigChange, merged
 from topics.model.errors import Conflict, CorruptStorage, InvalidRequest, Throttled, TopicsError, topic_not_found
 from topics.model.facts import (
     AliasSet,
+    ArchiveCleared,
     Fact,
     RoutesSet,
     TopicCreated,
@@ -83,11 +84,9 @@ class Broker:
         self.keeper.on_room = self._room
         # Producers with a commit under way, each with the commits that wait for it.
         self.committing: dict[str, list[Callable[[], None]]] = {}
-        # Aliases that are decided but not yet true, and the last version of the routes that was handed out.
+        # Aliases and places of archives that are decided but not yet true.
         self.aliases_in_flight: set[str] = set()
-        self.routes_version_decided = self.state.routes_version
-        # Told when the routes change.
-        self.on_routes_changed: set[Callable[[], None]] = set()
+        self.archives_in_flight: set[str] = set()
         self.counts = Counts()
         self.queues = Queues(self)
         # Readers that wait for something to read; a stopping server answers them.
@@ -145,6 +144,11 @@ class Broker:
         if topic is None:
             raise topic_not_found(check_topic_name(name))
         return topic
+
+    def name_of(self, name: str) -> str:
+        """The name of the topic that has this alias; otherwise, also when there is no topic, the name itself."""
+        topic = self.state.aliases.get(name)
+        return name if topic is None or name in self.state.topics else topic.name
 
     def touch(self, topic: Topic) -> None:
         """Somebody looks at the topic: that makes it matter more for a while."""
@@ -211,7 +215,7 @@ class Broker:
             return
         if alias is not None:
             self._check_alias(name, alias)
-        self._change_routes(topic, [AliasSet(topic.id, alias)], reply, alias)
+        self.change_topic(topic, [AliasSet(topic.id, alias)], reply, alias, self.aliases_in_flight)
 
     def change_routes(
         self,
@@ -223,8 +227,24 @@ class Broker:
         if self._parked(name, lambda: self.change_routes(name, change, reply), reply):
             return
         topic = self.topic(name)
-        version = new_routes_version(self)
-        self._change_routes(topic, [RoutesSet(topic.id, change(topic.routes, version), version)], reply)
+        version = self.state.versions.routes.next()
+        routes = change(topic.routes, version)
+        self.change_topic(topic, [RoutesSet(topic.id, routes, version)], reply)
+
+    def change_topic(
+        self,
+        topic: Topic,
+        facts: list[Fact],
+        reply: Callable[[Configured | TopicsError], None],
+        claimed: str | None = None,
+        claims: set[str] | None = None,
+    ) -> None:
+        """These facts about the topic become true together. REQUIRES: the topic is not busy. See `ChangeTopic`."""
+        lane = self.committer.lane_of(topic.id)
+        self.committer.check_writable(lane)
+        commit = ChangeTopic(self, topic, facts, reply, claimed, claims)
+        self._busy[topic.name] = []
+        self.committer.submit(lane, commit)
 
     def delete_topic(self, name: str, *, if_empty: bool, reply: Callable[[TopicGone | TopicsError], None]) -> None:
         if self._parked(name, lambda: self.delete_topic(name, if_empty=if_empty, reply=reply), reply):
@@ -248,8 +268,10 @@ class Broker:
         commit = DeleteTopic(self, topic, reply)
         self._busy[name] = []
         if topic.routes:
-            # That its routes go too is told by the version of all routes.
-            commit.facts.append(RoutesSet(topic.id, [], new_routes_version(self)))
+            # That its routes go too is told by the version of all routes; likewise its archive.
+            commit.facts.append(RoutesSet(topic.id, [], self.state.versions.routes.next()))
+        if topic.archive is not None:
+            commit.facts.append(ArchiveCleared(topic.id, self.state.versions.archives.next()))
         self.committer.submit(lane, commit)
 
     def names(self, prefix: str, after: str) -> Iterator[str]:
@@ -381,10 +403,6 @@ class Broker:
             if not self._woken and not self._resting:
                 self.runtime.call_soon(self._wake_watchers)
             self._woken[topic.id] = None
-
-    def routes_changed(self) -> None:
-        for callback in list(self.on_routes_changed):
-            callback()
 
     def _wake_watchers(self) -> None:
         """Tell those who wait, and when that took long leave others some time before it is done again.
@@ -544,19 +562,6 @@ class Broker:
         self.creating += 1
         self._busy[name] = []
         self.committer.submit(lane, CreateTopic(self, fact, topic, first, None if first is not None else reply))
-
-    def _change_routes(
-        self,
-        topic: Topic,
-        facts: list[Fact],
-        reply: Callable[[Configured | TopicsError], None],
-        alias: str | None = None,
-    ) -> None:
-        lane = self.committer.lane_of(topic.id)
-        self.committer.check_writable(lane)
-        commit = ChangeRoutes(self, topic, facts, alias, reply)
-        self._busy[topic.name] = []
-        self.committer.submit(lane, commit)
 
     def check_no_alias(self, name: str) -> None:
         """Raises Conflict when a new topic of this name would stand in the way of an alias."""

@@ -376,9 +376,11 @@ class Keeper:
             self._state.next_topic_id,
             self._runtime.now_ms(),
             self._clean,
-            self._state.routes_version,
+            self._state.versions.routes.now,
             self._lsns,
             [lane.shard.number for lane in self._committer.lanes],
+            self._state.versions.tables.now,
+            self._state.versions.archives.now,
         )
         images, self._images = self._images, []
         self._named.append(named_segments(images))

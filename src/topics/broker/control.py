@@ -148,8 +148,7 @@ class DeleteTopic(Commit):
             broker.forwarder.removed(router)
         for partition in topic.partitions:
             broker.keeper.collect_dropped(topic.id, partition, self.lsn)
-        if topic.routes:
-            broker.routes_changed()
+        broker.state.versions.tell(self.facts)
         broker.wake(topic)
         self._reply(TopicGone(topic.name, True, [router.name for router in routers]))
         broker.release(topic.name)

@@ -20,6 +20,7 @@ from topics.engine.lease import LeaseImage
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.engine.topic import Topic
+from topics.model.archive import Archive
 from topics.model.config import TopicConfig
 from topics.model.facts import Lost, SegmentInfo
 from topics.model.page import Page
@@ -43,6 +44,8 @@ class HeaderImage(Struct):
     routes_version: int = 0
     lsns: dict[int, int] = {}
     shards: list[int] = []
+    tables_version: int = 0
+    archives_version: int = 0
 
 
 class HotImage(Struct, array_like=True):
@@ -77,6 +80,7 @@ class TopicImage(Struct, tag="topic"):
     routes: list[Route] = []
     # Per consumer group and partition: start, acked, ts.
     groups: dict[str, dict[int, tuple[int, int, int]]] = {}
+    archive: Archive | None = None
 
 
 class SectionImage(Struct, tag="section"):
@@ -128,6 +132,7 @@ def topic_image(topic: Topic, now_ms: int) -> TopicImage:
         topic.alias,
         list(topic.routes),
         {name: _positions(group) for name, group in topic.groups.items() if group.positions},
+        topic.archive,
     )
 
 
@@ -141,6 +146,7 @@ def restore_topic(state: State, image: TopicImage) -> Topic:
         _restore_partition(state, topic.id, partition, each)
     topic.alias = image.alias
     topic.routes = image.routes
+    topic.archive = image.archive
     for name, positions in image.groups.items():
         group = topic.groups[name] = Group(name)
         group.positions = {number: Position(*position) for number, position in positions.items()}

@@ -177,7 +177,9 @@ def _load_snapshot(fs: FileSystem, settings: StorageSettings, bad: list[str]) ->
             if isinstance(image, SectionImage):
                 restore_section(state, image)
         state.next_topic_id = max(state.next_topic_id, header.next_topic_id)
-        state.routes_version = header.routes_version
+        state.versions.routes.reach(header.routes_version)
+        state.versions.tables.reach(header.tables_version)
+        state.versions.archives.reach(header.archives_version)
         return state, header, number
     if bad:
         raise CorruptStorage("snapshots", 0, "no snapshot is whole: " + "; ".join(bad))

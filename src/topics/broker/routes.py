@@ -1,8 +1,4 @@
-"""Routes and aliases change: synced before they are answered, like everything else about what a topic is.
-
-All routes of the server share one version that only ever rises, also over restarts and when a topic with routes is
-dropped: whoever runs them compares one number to know whether it still has the right ones.
-"""
+"""Routes, aliases and archives change: synced before they are answered, like everything else about what a topic is."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,47 +7,45 @@ from topics.broker.committer import Commit
 from topics.broker.control import Configured
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError
-from topics.model.facts import Fact, RoutesSet
+from topics.model.facts import Fact
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
 
 
-def new_routes_version(broker: "Broker") -> int:
-    """A version no set of routes has had; one whose commit fails is never used."""
-    broker.routes_version_decided += 1
-    return broker.routes_version_decided
+class ChangeTopic(Commit):
+    """A topic's alias, its routes or its archive change.
 
+    `claimed`, if there is something that no two topics may have, stands in `claims` until it is decided.
+    """
 
-class ChangeRoutes(Commit):
-    """A topic's alias or its routes change."""
-
-    __slots__ = ("_alias", "_broker", "_reply", "_topic")
+    __slots__ = ("_broker", "_claimed", "_claims", "_reply", "_topic")
 
     def __init__(
         self,
         broker: "Broker",
         topic: Topic,
         facts: list[Fact],
-        alias: str | None,
         reply: Callable[[Configured | TopicsError], None],
+        claimed: str | None,
+        claims: set[str] | None,
     ) -> None:
         super().__init__(facts)
         self.sync = True
-        self._broker = broker
         self._topic = topic
-        self._alias = alias
+        self._broker = broker
         self._reply = reply
-        if alias is not None:
-            broker.aliases_in_flight.add(alias)
+        self._claimed = claimed
+        self._claims = claims
+        if claimed is not None and claims is not None:
+            claims.add(claimed)
 
     def apply(self) -> None:
         for fact in self.facts:
             self._broker.state.apply(fact)
         self._over()
         self._reply(Configured(self._topic, False))
-        if any([isinstance(fact, RoutesSet) for fact in self.facts]):
-            self._broker.routes_changed()
+        self._broker.state.versions.tell(self.facts)
         self._broker.release(self._topic.name)
 
     def fail(self, error: TopicsError) -> None:
@@ -60,5 +54,5 @@ class ChangeRoutes(Commit):
         self._broker.release(self._topic.name)
 
     def _over(self) -> None:
-        if self._alias is not None:
-            self._broker.aliases_in_flight.discard(self._alias)
+        if self._claimed is not None and self._claims is not None:
+            self._claims.discard(self._claimed)

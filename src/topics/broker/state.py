@@ -8,11 +8,14 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from topics.broker.marks import ChangeMarks
 from topics.broker.origins import Origins
 from topics.broker.sealed import SealedSegment, Shelf
 from topics.broker.stages import StageBook, apply_stage
 from topics.broker.tables import TableBook
+from topics.broker.versions import Versions
 from topics.engine.cache import Cache
 from topics.engine.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
 from topics.engine.dedupe import KeptWrite
@@ -21,11 +24,15 @@ from topics.engine.lease import GrantImage, Leases, seqs_of
 from topics.engine.partition import Partition, Totals
 from topics.engine.router import Router, Routers
 from topics.engine.topic import Topic
+from topics.model.archive import Archive
 from topics.model.config import TopicConfig
 from topics.model.facts import (
     RESTART,
     AliasSet,
     Appended,
+    ArchiveCleared,
+    ArchiveProgressed,
+    ArchiveSet,
     ChangesMarked,
     Copy,
     DeadLettered,
@@ -81,7 +88,9 @@ class State:
         # Second names, and which topics take which changes of which table.
         self.aliases: dict[str, Topic] = {}
         self.routes: dict[tuple[str, str], list[tuple[Topic, Route]]] = {}
-        self.routes_version = 0
+        # Topics with an archive, by id.
+        self.archived: dict[int, Topic] = {}
+        self.versions = Versions()
         self.totals = Totals()
         self.next_topic_id = 1
         self.shelf = shelf
@@ -128,8 +137,11 @@ class State:
             RouterDeleted: lambda fact: self.routers.remove(fact.router_id),
             Forwarded: self._forwarded,
             ChangesMarked: self._changes_marked,
-            TableSet: self.tables.put,
-            TableDropped: self.tables.drop,
+            TableSet: self._table_set,
+            TableDropped: self._table_dropped,
+            ArchiveSet: self._archive_set,
+            ArchiveCleared: self._archive_cleared,
+            ArchiveProgressed: self._archive_progressed,
         }
 
     def apply(self, fact: Fact) -> Any:
@@ -158,6 +170,8 @@ class State:
         if topic.alias is not None:
             self.aliases[topic.alias] = topic
         self._index_routes(topic)
+        if topic.archive is not None:
+            self.archived[topic.id] = topic
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
 
     def partition(self, topic_id: int, number: int) -> Partition | None:
@@ -209,6 +223,7 @@ class State:
         if topic.alias is not None and self.aliases.get(topic.alias) is topic:
             del self.aliases[topic.alias]
         self._forget_routes(topic)
+        self.archived.pop(topic.id, None)
         for partition in topic.partitions:
             partition.drop_all()
 
@@ -273,7 +288,7 @@ class State:
 
     def _routes_set(self, fact: RoutesSet) -> None:
         # The version rises even for a topic that is gone: whoever looks at it must see that something changed.
-        self.routes_version = max(self.routes_version, fact.version)
+        self.versions.routes.reach(fact.version)
         topic = self.by_id.get(fact.topic_id)
         if topic is not None:
             self._forget_routes(topic)
@@ -291,6 +306,39 @@ class State:
                 self.routes[key] = kept
             else:
                 self.routes.pop(key, None)
+
+    # Tables and archives
+
+    def _table_set(self, fact: TableSet) -> None:
+        self.versions.tables.reach(fact.version)
+        self.tables.put(fact)
+
+    def _table_dropped(self, fact: TableDropped) -> None:
+        self.versions.tables.reach(fact.version)
+        self.tables.drop(fact)
+
+    def _archive_set(self, fact: ArchiveSet) -> None:
+        self.versions.archives.reach(fact.version)
+        topic = self.by_id.get(fact.topic_id)
+        if topic is not None:
+            archive = Archive(fact.options, fact.begun, fact.ts)
+            if topic.archive is not None and topic.archive.begun == fact.begun:
+                # The same table as before: what stands in it stays there.
+                archive = structs.replace(topic.archive, options=fact.options, set_ts=fact.ts)
+            topic.archive = archive
+            self.archived[topic.id] = topic
+
+    def _archive_cleared(self, fact: ArchiveCleared) -> None:
+        # The version rises even for a topic that is gone, as it does for routes.
+        self.versions.archives.reach(fact.version)
+        topic = self.archived.pop(fact.topic_id, None)
+        if topic is not None:
+            topic.archive = None
+
+    def _archive_progressed(self, fact: ArchiveProgressed) -> None:
+        topic = self.by_id.get(fact.topic_id)
+        if topic is not None and topic.archive is not None and topic.archive.begun == fact.begun:
+            topic.archive = topic.archive.progressed(fact.places, fact.table_version, fact.ts)
 
     # Leases: what happens live has already happened when its fact is written; only replay learns it from here.
 

@@ -59,6 +59,7 @@ class ChangeTable(Commit):
     def apply(self) -> None:
         self._broker.state.apply(self.facts[0])
         self._reply(None)
+        self._broker.state.versions.tell(self.facts)
 
     def fail(self, error: TopicsError) -> None:
         self._reply(error)
@@ -71,13 +72,13 @@ def put_table(broker: "Broker", table: Table, reply: Callable[[TopicsError | Non
         raise Throttled(
             f"the server knows {TABLES_MOST} tables already", detail={"limit": "max_tables", "max": TABLES_MOST}
         )
-    _submit(broker, TableSet(table), reply)
+    _submit(broker, TableSet(table, broker.state.versions.tables.next()), reply)
 
 
 def drop_table(broker: "Broker", name: str, reply: Callable[[TopicsError | None], None]) -> None:
     """Forget the table. Its change topic stays."""
     known_table(broker, name)
-    _submit(broker, TableDropped(name), reply)
+    _submit(broker, TableDropped(name, broker.state.versions.tables.next()), reply)
 
 
 def known_table(broker: "Broker", name: str) -> Table:

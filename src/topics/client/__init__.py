@@ -21,6 +21,8 @@ from topics.client.sync import Client
 from topics.client.values import (
     Acked,
     Appended,
+    ArchivedTo,
+    ArchiveInfo,
     CaughtUp,
     Claimed,
     Committed,
@@ -42,6 +44,8 @@ from topics.client.values import (
 __all__ = [
     "Acked",
     "Appended",
+    "ArchiveInfo",
+    "ArchivedTo",
     "AsyncClient",
     "CaughtUp",
     "Claimed",

@@ -12,6 +12,10 @@ from topics.client.errors import WrongAnswer, error_from
 from topics.client.values import (
     Acked,
     Appended,
+    ArchivedTo,
+    ArchiveGone,
+    ArchiveInfo,
+    ArchiveList,
     ChangesSent,
     Claimed,
     Committed,
@@ -24,6 +28,7 @@ from topics.client.values import (
     Page,
     Producer,
     Ready,
+    RouteList,
     RouterDropped,
     RouterInfo,
     RouterPage,
@@ -390,8 +395,46 @@ def list_tables(prefix: str, page_size: int, cursor: str | None) -> Call[TablePa
     return Call("GET", _query("/api/tables", prefix=prefix, page_size=page_size, cursor=cursor), TablePage)
 
 
+def _versioned(path: str, answer: type[T], version: int | None, wait_ms: int | None, **fields: Any) -> Call[T]:
+    """A list with a version that can be waited for."""
+    wait_s = (wait_ms or 0) / 1000
+    return Call("GET", _query(path, version=version, wait_ms=wait_ms, **fields), answer, wait_s=wait_s)
+
+
+def tables_version(known: int | None, wait_ms: int | None) -> Call[TablePage]:
+    return _versioned("/api/tables", TablePage, known, wait_ms, page_size=1)
+
+
+def list_routes(version: int | None, wait_ms: int | None) -> Call[RouteList]:
+    return _versioned("/api/routes", RouteList, version, wait_ms)
+
+
 def drop_table(table: str) -> Call[TableGone]:
     return Call("DELETE", _table_path(table), TableGone)
+
+
+# Archives
+
+
+def get_archive(topic: str) -> Call[ArchiveInfo]:
+    return Call("GET", _path("topics", topic, "archive"), ArchiveInfo)
+
+
+def put_archive(topic: str, uri: str, options: Mapping[str, Any]) -> Call[ArchiveInfo]:
+    return Call("PUT", _path("topics", topic, "archive"), ArchiveInfo, {"uri": uri, **options})
+
+
+def drop_archive(topic: str) -> Call[ArchiveGone]:
+    return Call("DELETE", _path("topics", topic, "archive"), ArchiveGone)
+
+
+def archive_progress(topic: str, partitions: Sequence[ArchivedTo], table_version: int | None) -> Call[ArchiveInfo]:
+    body = {"partitions": list(partitions), **named(table_version=table_version)}
+    return Call("POST", _path("topics", topic, "archive", "progress"), ArchiveInfo, body)
+
+
+def list_archives(version: int | None, wait_ms: int | None) -> Call[ArchiveList]:
+    return _versioned("/api/archives", ArchiveList, version, wait_ms)
 
 
 # The server itself

@@ -18,6 +18,10 @@ from topics.client.retry import RetryPolicy
 from topics.client.values import (
     Acked,
     Appended,
+    ArchivedTo,
+    ArchiveGone,
+    ArchiveInfo,
+    ArchiveList,
     ChangesSent,
     Claimed,
     Committed,
@@ -31,6 +35,7 @@ from topics.client.values import (
     Producer,
     Ready,
     Record,
+    RouteList,
     RouterDropped,
     RouterInfo,
     SqlResult,
@@ -299,6 +304,54 @@ class Client:
     def drop_table(self, table: str) -> TableGone:
         """Forget the table; its change topic stays."""
         return self.run(calls.drop_table(table))
+
+    def tables_version(self, known: int | None = None, wait_ms: int | None = None) -> int:
+        """The version of all tables; with both, waits until it is another one than is known, or the time is over."""
+        return self.run(calls.tables_version(known, wait_ms)).version
+
+    def routes(self, version: int | None = None, wait_ms: int | None = None) -> RouteList:
+        """All routes; with both, waits until their version is another one, or the time is over."""
+        return self.run(calls.list_routes(version, wait_ms))
+
+    # Archives
+
+    def archive(self, topic: str) -> ArchiveInfo | None:
+        """Where the topic's records are copied to and how far that has come; None when they are not."""
+        try:
+            return self.run(calls.get_archive(topic))
+        except NotFound as error:
+            if error.code != "not_found":
+                raise
+            return None
+
+    def set_archive(
+        self,
+        topic: str,
+        uri: str,
+        *,
+        freshness_ms: int | None = None,
+        compact_interval_ms: int | None = None,
+        vacuum_hours: int | None = None,
+    ) -> ArchiveInfo:
+        """Copy the topic's records to this table; options that are not given have their defaults."""
+        options = calls.named(
+            freshness_ms=freshness_ms, compact_interval_ms=compact_interval_ms, vacuum_hours=vacuum_hours
+        )
+        return self.run(calls.put_archive(topic, uri, options))
+
+    def clear_archive(self, topic: str) -> ArchiveGone:
+        """Copy the topic's records nowhere any more; the table stays."""
+        return self.run(calls.drop_archive(topic))
+
+    def archive_progress(
+        self, topic: str, partitions: Sequence[ArchivedTo], *, table_version: int | None = None
+    ) -> ArchiveInfo:
+        """Tell how far the table has come; what is behind what the server knows counts for nothing."""
+        return self.run(calls.archive_progress(topic, partitions, table_version))
+
+    def archives(self, version: int | None = None, wait_ms: int | None = None) -> ArchiveList:
+        """All archives; with both, waits until their version is another one, or the time is over."""
+        return self.run(calls.list_archives(version, wait_ms))
 
     # The server itself
 

@@ -271,12 +271,71 @@ class TableInfo(Struct):
 
 
 class TablePage(Struct):
+    """`version` is that of all tables together: it rises whenever one of them changes."""
+
     tables: list[TableInfo]
     next_cursor: str | None = None
+    version: int = 0
 
 
 class TableGone(Struct):
     table: str
+    deleted: bool
+
+
+class RouteInfo(Struct):
+    """One source of a topic; `version` names it."""
+
+    topic_id: str
+    partitions: int
+    table_id: str
+    op: str
+    payload_mode: str
+    version: int
+    filter_expr: str | None = None
+    partition_key_expr: str | None = None
+    key_columns: list[str] = []
+
+
+class RouteList(Struct):
+    """All routes, and their version: it rises whenever one of them changes."""
+
+    version: int
+    routes: list[RouteInfo]
+
+
+class ArchivedTo(Struct):
+    """Every record of the partition below `next_seq` stands in the table, or was gone before it could."""
+
+    partition: int
+    epoch: int
+    next_seq: int
+
+
+class ArchiveInfo(Struct):
+    """The table that a topic is copied to, and how far that has come."""
+
+    topic: str
+    uri: str
+    freshness_ms: int
+    compact_interval_ms: int
+    vacuum_hours: int
+    set_ts: int
+    archived: list[ArchivedTo] = []
+    table_version: int | None = None
+    updated_ts: int | None = None
+    created: bool = False
+
+
+class ArchiveList(Struct):
+    """All archives, and their version: it rises when one is set, changed or cleared, not when one has come further."""
+
+    version: int
+    archives: list[ArchiveInfo]
+
+
+class ArchiveGone(Struct):
+    topic: str
     deleted: bool
 
 

@@ -6,6 +6,7 @@ from topics.engine.group import Group
 from topics.engine.lease import Leases
 from topics.engine.partition import Partition, Totals
 from topics.engine.priority import effective_priority
+from topics.model.archive import Archive
 from topics.model.config import TopicConfig
 from topics.model.route import Route
 
@@ -34,9 +35,10 @@ class Topic:
             for partition in self.partitions:
                 partition.leases = Leases()
         self.dedupe = Dedupe()
-        # A second name, the table changes that come in, and how far consumer groups have come.
+        # A second name, the table changes that come in, where the records go, and how far consumer groups have come.
         self.alias: str | None = None
         self.routes: list[Route] = []
+        self.archive: Archive | None = None
         self.groups: dict[str, Group] = {}
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None

@@ -7,6 +7,7 @@ with a default, so that an older log is still readable.
 
 from msgspec import Struct
 
+from topics.model.archive import ArchivedTo, ArchiveOptions
 from topics.model.config import TopicConfig
 from topics.model.page import Page
 from topics.model.route import Route
@@ -312,15 +313,48 @@ class ChangesMarked(Struct, array_like=True, tag=60):
 
 
 class TableSet(Struct, array_like=True, tag=61):
-    """This is what is known about the table from here on."""
+    """This is what is known about the table from here on; `version` is that of all tables of the server together."""
 
     table: Table
+    version: int = 0
 
 
 class TableDropped(Struct, array_like=True, tag=62):
     """The table of this name is not known any more."""
 
     name: str
+    version: int = 0
+
+
+class ArchiveSet(Struct, array_like=True, tag=63):
+    """The topic's records go to this table from here on; `version` is that of all archives of the server together.
+
+    `begun` is the version with which the topic came to this table: other options for the same table keep it, and with it
+    how far the table has come.
+    """
+
+    topic_id: int
+    options: ArchiveOptions
+    begun: int
+    version: int
+    ts: int
+
+
+class ArchiveCleared(Struct, array_like=True, tag=64):
+    """The topic's records go nowhere any more. What stands in the table stays there."""
+
+    topic_id: int
+    version: int
+
+
+class ArchiveProgressed(Struct, array_like=True, tag=65):
+    """The table that was `begun` then has come this far."""
+
+    topic_id: int
+    begun: int
+    places: list[ArchivedTo]
+    table_version: int | None
+    ts: int
 
 
 Fact = (
@@ -353,4 +387,7 @@ Fact = (
     | ChangesMarked
     | TableSet
     | TableDropped
+    | ArchiveSet
+    | ArchiveCleared
+    | ArchiveProgressed
 )

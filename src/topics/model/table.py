@@ -45,7 +45,7 @@ def check_table(table: Table) -> Table:
         what = {"push": "has no location", "delta": "needs the URI of the table", "postgres": "needs a DSN"}
         raise InvalidRequest(f"a table of kind {table.kind} {what[table.kind]}")
     if table.location is not None:
-        _check_location(table.location)
+        check_location(table.location)
     for name in (*table.key_columns, *table.columns):
         if not name or len(name) > COLUMN_CHARS_MOST or not name.isprintable():
             raise InvalidRequest(f"a column has a name of 1 to {COLUMN_CHARS_MOST} printable characters")
@@ -59,7 +59,8 @@ def check_table(table: Table) -> Table:
     return table
 
 
-def _check_location(location: str) -> None:
+def check_location(location: str) -> None:
+    """Raises InvalidRequest, without repeating it, for what is no location or holds a secret."""
     if not 0 < len(location) <= LOCATION_CHARS_MOST or not location.isprintable():
         raise InvalidRequest(f"a URI or DSN has 1 to {LOCATION_CHARS_MOST} printable characters")
     try:
@@ -72,5 +73,5 @@ def _check_location(location: str) -> None:
         names = _SETTING.findall(location)
     if secret or any([name.lower() in _SECRETS for name in names]):
         raise InvalidRequest(
-            "a location holds no password: keep it where the capture runs (PGPASSFILE or PGPASSWORD, storage keys)"
+            "a location holds no password: keep it where the table is reached from (PGPASSFILE or PGPASSWORD, storage keys)"
         )

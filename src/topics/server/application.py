@@ -13,6 +13,7 @@ from topics.model.errors import TopicsError, Unauthorized
 from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, PUBLIC, READ, WRITE, caller_of
 from topics.server.admission import Admission, Gate
 from topics.server.answers import encode, render_error, send_error
+from topics.server.archives import delete_archive, get_archive, list_archives, post_progress, put_archive
 from topics.server.authority import Undecided
 from topics.server.changes import post_changes
 from topics.server.deletion import delete_records
@@ -123,6 +124,10 @@ class TopicsApplication:
         add("/v0/stages/*", "stage", scope=WRITE, delete=self._with_broker(delete_stage))
         add("/v0/commits", scope=WRITE, post=self._with_broker(post_commit))
         add("/v0/producers/*", "producer", scope=READ, get=self._with_broker(get_producer))
+        add("/v0/topics/*/archive", scope=READ, get=self._with_broker(get_archive))
+        add("/v0/topics/*/archive", scope=ADMIN, put=self._with_broker(put_archive))
+        add("/v0/topics/*/archive", scope=DELETE, delete=self._with_broker(delete_archive))
+        add("/v0/topics/*/archive/progress", scope=WRITE, post=self._with_broker(post_progress))
         add("/v0/topics/*/delete", scope=DELETE, post=self._with_broker(delete_records))
         for root in ("/api", "/v1/api"):
             # What these may do to which topic is in their bodies: their handlers check it.
@@ -137,6 +142,7 @@ class TopicsApplication:
             add(f"{root}/tables/*", "table", scope=ADMIN, put=self._with_broker(put_known_table))
             add(f"{root}/tables/*", "table", scope=DELETE, delete=self._with_broker(delete_table))
             add(f"{root}/tables/*/changes", "table", scope=WRITE, post=self._with_broker(post_changes))
+            add(f"{root}/archives", scope=READ, get=self._with_broker(_bare(list_archives)))
             add(f"{root}/auth/login", "login", scope=PUBLIC, post=self._log_in)
         add("/v0/metrics", scope=READ, get=lambda request, name: get_metrics(self.service, request, name))
         add("/v0/watch", scope=READ, post=self._with_live(post_watch))

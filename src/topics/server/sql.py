@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from topics.broker.archives import ArchiveChanged, clear_archive, set_archive
 from topics.broker.broker import Broker, Configured, RecordsGone, Topic, TopicGone
 from topics.broker.groups import (
     EARLIEST,
@@ -34,6 +35,7 @@ from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, T
 from topics.model.route import Route
 from topics.server.access import ADMIN, DELETE, READ, Caller, caller_of, check_consume
 from topics.server.answers import send, send_error
+from topics.server.archives import archive_fields, archive_options
 from topics.server.bodies import decode, require_json
 from topics.server.diff import encode_tombstone
 from topics.server.groups import DEFAULT_LIMIT, parse_time, seek_fields
@@ -50,6 +52,7 @@ from topics.sql.statements import (
     AddSource,
     AtOffset,
     AtTime,
+    ClearArchive,
     ClearRetention,
     ClearTopic,
     Consume,
@@ -64,6 +67,7 @@ from topics.sql.statements import (
     ResetGroup,
     Select,
     SetAlias,
+    SetArchive,
     SetRetention,
     ShowGroups,
     ShowTopics,
@@ -199,6 +203,22 @@ class Execution:
         if statement.alias is not None:
             self._caller.check_topic(statement.alias)
         self._broker.set_alias(statement.topic, statement.alias, self._altered(statement.topic))
+
+    def _set_archive(self, statement: SetArchive) -> None:
+        self._caller.check_scope(ADMIN)
+        name = self._reached(statement.topic)
+        set_archive(self._broker, name, archive_options(dict(statement.options)), self._archived(name))
+
+    def _clear_archive(self, statement: ClearArchive) -> None:
+        self._caller.check_scope(DELETE)
+        name = self._reached(statement.topic)
+        clear_archive(self._broker, name, self._archived(name))
+
+    def _archived(self, name: str) -> Callable[[ArchiveChanged | TopicsError], None]:
+        def reply(outcome: ArchiveChanged | TopicsError) -> None:
+            self._done(Result(message=f'topic "{name}" altered') if isinstance(outcome, ArchiveChanged) else outcome)
+
+        return reply
 
     # Routes
 
@@ -389,6 +409,8 @@ class Execution:
             }
         rows: list[list[Any]] = [[name, value] for name, value in fields.items()]
         rows += [["route", route_fields(route)] for route in topic.routes]
+        if topic.archive is not None:
+            rows.append(["archive", archive_fields(topic)])
         self._done(Result(["property", "value"], rows, _rows_message(len(rows))))
 
     def _select(self, statement: Select) -> None:
@@ -423,9 +445,13 @@ class Execution:
 
     def _resolve(self, name: str) -> Topic:
         """By name or alias; 403 comes before 404."""
-        topic = self._broker.state.topics.get(name) or self._broker.state.aliases.get(name)
-        self._caller.check_topic(name if topic is None else topic.name)
-        return self._broker.resolve(name)
+        return self._broker.topic(self._reached(name))
+
+    def _reached(self, name: str) -> str:
+        """The name of the topic that has this name or alias, which the caller may touch."""
+        topic_name = self._broker.name_of(name)
+        self._caller.check_topic(topic_name)
+        return topic_name
 
     def _altered(self, name: str) -> Callable[[Configured | TopicsError], None]:
         def reply(outcome: Configured | TopicsError) -> None:
@@ -456,6 +482,8 @@ _METHODS: dict[type, str] = {
     SetRetention: "_set_retention",
     ClearRetention: "_clear_retention",
     SetAlias: "_set_alias",
+    SetArchive: "_set_archive",
+    ClearArchive: "_clear_archive",
     Consume: "_consume",
     Ack: "_ack",
     ResetGroup: "_reset_group",

@@ -222,6 +222,29 @@ def table_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Ro
         )
 
 
+def archive_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    for topic in _topics(broker, caller):
+        archive = topic.archive
+        if archive is not None:
+            known = {place.partition: place.next_seq for place in archive.archived if place.epoch == topic.epoch}
+            behind = [
+                max(0, partition.head_seq + 1 - max(known.get(partition.number, 1), partition.earliest_seq))
+                for partition in topic.partitions
+            ]
+            yield (
+                topic.name,
+                archive.options.uri,
+                archive.options.freshness_ms,
+                archive.options.compact_interval_ms,
+                archive.options.vacuum_hours,
+                encode([msgspec.structs.asdict(place) for place in archive.archived]).decode(),
+                sum(behind),
+                archive.table_version,
+                archive.set_ts,
+                archive.updated_ts,
+            )
+
+
 def setting_rows(service: Service, _broker: Broker, _caller: Caller) -> Iterator[Row]:
     settings = service.settings
     for option in OPTIONS:
@@ -330,6 +353,21 @@ TABLES: dict[str, SystemTable] = {
             created_at="BIGINT",
         ),
         table_rows,
+    ),
+    "archives": SystemTable(
+        _columns(
+            topic_id="VARCHAR",
+            uri="VARCHAR",
+            freshness_ms="UBIGINT",
+            compact_interval_ms="UBIGINT",
+            vacuum_hours="UBIGINT",
+            archived="VARCHAR",
+            lag_records="UBIGINT",
+            table_version="UBIGINT",
+            set_at="BIGINT",
+            updated_at="BIGINT",
+        ),
+        archive_rows,
     ),
     "settings": SystemTable(_columns(name="VARCHAR", place="VARCHAR", value="VARCHAR"), setting_rows, ADMIN),
 }

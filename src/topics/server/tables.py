@@ -3,7 +3,8 @@
     PUT /api/tables/chat.messages {"kind": "delta", "location": "s3://lake/messages", "key_columns": ["id"],
                                    "columns": {"id": "bigint", "text": "string"}}
 
-`kind` is push (the default), delta or postgres. Everybody sees the tables whose change topics they may touch.
+`kind` is push (the default), delta or postgres. Everybody sees the tables whose change topics they may touch. The list
+can be waited for: see `versions`.
 """
 
 from typing import Any
@@ -20,6 +21,7 @@ from topics.server.access import caller_of
 from topics.server.answers import send, send_error
 from topics.server.bodies import Query, decode, list_cursor, parse_list_cursor, require_json
 from topics.server.http import Request
+from topics.server.versions import answer_version
 
 PAGE_MOST = 1000
 
@@ -75,16 +77,21 @@ def list_tables(broker: Broker, request: Request) -> None:
     prefix, after = query.text("prefix"), parse_list_cursor(query.text("cursor"))
     size = min(query.number("page_size", 100, low=1), PAGE_MOST)
     caller = caller_of(request)
-    names = sorted(
-        [
-            name
-            for name in broker.state.tables.by_name
-            if name.startswith(prefix) and name > after and caller.may_touch(change_topic(name))
-        ]
-    )
-    tables = [table_fields(broker.state.tables.by_name[name]) for name in names[:size]]
-    cursor = list_cursor(names[size - 1]) if len(names) > size else None
-    send(request, 200, {"tables": tables, "next_cursor": cursor})
+
+    def answer() -> None:
+        names = sorted(
+            [
+                name
+                for name in broker.state.tables.by_name
+                if name.startswith(prefix) and name > after and caller.may_touch(change_topic(name))
+            ]
+        )
+        tables = [table_fields(broker.state.tables.by_name[name]) for name in names[:size]]
+        cursor = list_cursor(names[size - 1]) if len(names) > size else None
+        version = broker.state.versions.tables.now
+        send(request, 200, {"version": version, "tables": tables, "next_cursor": cursor})
+
+    answer_version(broker, request, broker.state.versions.tables, answer)
 
 
 def table_fields(table: Table) -> dict[str, Any]:

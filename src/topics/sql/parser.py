@@ -15,6 +15,7 @@ from topics.sql.statements import (
     AddSource,
     AtOffset,
     AtTime,
+    ClearArchive,
     ClearRetention,
     ClearTopic,
     Consume,
@@ -29,6 +30,7 @@ from topics.sql.statements import (
     ResetGroup,
     Select,
     SetAlias,
+    SetArchive,
     SetRetention,
     ShowGroups,
     ShowTopics,
@@ -133,14 +135,20 @@ class _Parser:
             case "DROP":
                 return self._drop_source(topic)
             case "SET":
-                if self._word("RETENTION", "ALIAS") == "ALIAS":
+                what = self._word("RETENTION", "ALIAS", "ARCHIVE")
+                if what == "ALIAS":
                     return SetAlias(topic, self._alias())
                 self._word("WITH")
-                return SetRetention(topic, self._options())
+                options = self._options()
+                return SetRetention(topic, options) if what == "RETENTION" else SetArchive(topic, options)
             case _:
-                if self._word("RETENTION", "ALIAS") == "ALIAS":
-                    return SetAlias(topic, None)
-                return ClearRetention(topic)
+                match self._word("RETENTION", "ALIAS", "ARCHIVE"):
+                    case "ALIAS":
+                        return SetAlias(topic, None)
+                    case "ARCHIVE":
+                        return ClearArchive(topic)
+                    case _:
+                        return ClearRetention(topic)
 
     def _add_source(self, topic: str) -> AddSource:
         self._word("SOURCE")

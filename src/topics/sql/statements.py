@@ -74,6 +74,15 @@ class ClearRetention(Struct, frozen=True):
     topic: str
 
 
+class SetArchive(Struct, frozen=True):
+    topic: str
+    options: Options
+
+
+class ClearArchive(Struct, frozen=True):
+    topic: str
+
+
 class SetAlias(Struct, frozen=True):
     topic: str
     alias: str | None
@@ -138,6 +147,8 @@ Statement = (
     | DropSource
     | SetRetention
     | ClearRetention
+    | SetArchive
+    | ClearArchive
     | SetAlias
     | Consume
     | Ack
