@@ -11,7 +11,7 @@ from topics.broker.checkpoint import StorageSettings
 from topics.broker.recovery import recover
 from topics.broker.stages import CommitRequest, Committed, Write, commit, drop_stages, stage
 from topics.engine.render import USUAL
-from topics.model.batch import decode_batch
+from topics.model.batch import Batch, decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import NotFound, Throttled, TopicFull, TopicsError
 from topics.model.limits import Limits
@@ -61,9 +61,12 @@ class Site:
     def append(self, name: str, text: str) -> None:
         self.outcome(lambda reply: self.broker.append(name, batch_of(text), reply))
 
-    def stage(self, stage_id: str, name: str, *texts: str, partitions: list[int] | None = None) -> str:
+    def stage(self, stage_id: str, name: str, *texts: str) -> str:
+        return self.stage_parts(stage_id, name, [batch_of(*texts)])
+
+    def stage_parts(self, stage_id: str, name: str, batches: list[Batch]) -> str:
         topic = self.broker.topic(name)
-        self.outcome(lambda reply: stage(self.broker, stage_id, topic, batch_of(*texts), partitions, reply))
+        self.outcome(lambda reply: stage(self.broker, stage_id, topic, batches, reply))
         return stage_id
 
     def commit(self, producer: str | None, batch: int, *stages: str, **writes: str) -> Committed:
@@ -218,7 +221,10 @@ def test_records_of_a_stage_go_to_the_partitions_they_name() -> None:
     disk = disk_with_root()
     site = Site(disk)
     site.create("t", partitions=3)
-    site.stage("s", "t", "a", "b", "c", "d", partitions=[2, 0, 2, 1])
+    parts = {0: batch_of("b"), 1: batch_of("d"), 2: batch_of("a", "c")}
+    for number, part in parts.items():
+        part.partition = number
+    site.stage_parts("s", "t", list(parts.values()))
     site.commit("p", 1, "s")
     for each in (site, Site(disk.after_kill())):
         assert [each.texts("t", number) for number in range(3)] == [["b"], ["d"], ["a", "c"]]

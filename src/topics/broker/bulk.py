@@ -1,4 +1,4 @@
-"""Bulk reads and writes: pages of records as Arrow streams.
+"""Bulk reads: pages of records as Arrow streams.
 
 A read decides on the loop which runs of records it gets, which takes microseconds, and is put together aside: sealed
 segments by copying columns, hot pages by taking their texts apart in C++. The cursor fields and the tombstone of the
@@ -17,9 +17,6 @@ from topics.broker.sealed import SealedSegment
 from topics.engine.partition import Plan, Run
 from topics.engine.render import View
 from topics.engine.segment import HotSegment
-from topics.model.batch import Batch, columns_of
-from topics.model.errors import InvalidRequest
-from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.page import Page, part
 from topics.storage.columns import record_batch
@@ -139,60 +136,3 @@ def _shaped(pa: Any, batch: Any, schema: Any, view: View) -> Any:
         if not shown:
             columns[index] = pa.nulls(batch.num_rows, pa.string())
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-# Writing
-
-
-class ArrowBody(msgspec.Struct):
-    """An Arrow body taken apart: the batch, and where each record goes if the rows say so."""
-
-    batch: Batch
-    partitions: list[int] | None
-    partition_keys: list[str] | None
-
-
-def read_arrow_body(body: bytes, limits: Limits, most_records: int) -> ArrowBody:
-    """Rows with `data` (JSON text) and optionally `tag`, `node`, `meta`, `partition`, `partition_key`.
-
-    Raises InvalidRequest for anything that an append of the same records as JSON would be refused for.
-    """
-    import pyarrow as pa
-
-    try:
-        table = pa.ipc.open_stream(body).read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidRequest(f"the body is not an Arrow stream: {error}") from None
-    known = {"data": pa.string(), "tag": pa.string(), "node": pa.string(), "meta": pa.string()}
-    texts: dict[str, list[str | None]] = {}
-    for name, kind in known.items():
-        if name in table.column_names:
-            try:
-                texts[name] = table.column(name).cast(kind).to_pylist()
-            except pa.ArrowException:
-                raise InvalidRequest(f"column {name} must hold strings") from None
-    if "data" not in texts:
-        raise InvalidRequest('the Arrow stream has no column "data"')
-    batch = columns_of(texts["data"], texts.get("tag"), texts.get("node"), texts.get("meta"), limits, most_records)
-    return ArrowBody(batch, _numbers(pa, table, "partition"), _keys(pa, table, "partition_key"))
-
-
-def _numbers(pa: Any, table: Any, name: str) -> list[int] | None:
-    if name not in table.column_names:
-        return None
-    try:
-        values = table.column(name).cast(pa.int64()).to_pylist()
-    except pa.ArrowException:
-        raise InvalidRequest(f"column {name} must hold whole numbers") from None
-    return [0 if value is None else value for value in values]
-
-
-def _keys(pa: Any, table: Any, name: str) -> list[str] | None:
-    if name not in table.column_names:
-        return None
-    try:
-        values = table.column(name).cast(pa.string()).to_pylist()
-    except pa.ArrowException:
-        raise InvalidRequest(f"column {name} must hold strings") from None
-    return ["" if value is None else value for value in values]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from topics.broker.append import check_room, choose_partition, hashed_partition
+from topics.broker.append import check_room, choose_partition
 from topics.broker.committer import Commit, Lane
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
@@ -31,7 +31,7 @@ from topics.model.facts import (
     StagedPart,
     StagesDropped,
 )
-from topics.model.page import Page, part, pick
+from topics.model.page import Page
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
@@ -133,28 +133,20 @@ def stage(
     broker: "Broker",
     stage_id: str,
     topic: Topic,
-    batch: Batch,
-    partitions: list[int] | None,
+    batches: list[Batch],
     reply: Callable[[Staged | TopicsError], None],
 ) -> None:
-    """Keep the batch for the topic under `stage_id`, which nobody used before.
-
-    `partitions` says for each record where it goes; without it the batch goes where an append of it would.
-    """
+    """Keep the batches for the topic under `stage_id`, which nobody used before; each goes where an append of it would."""
     expire_stages(broker)
     book = broker.state.stages
     most = broker.limits.max_staged_bytes
-    if most and book.bytes + batch.size > most:
+    if most and book.bytes + sum([batch.size for batch in batches]) > most:
         raise Throttled(
             f"stages hold {book.bytes} bytes; at most {most}", detail={"limit": "max_staged_bytes", "max": most}
         )
     lane = broker.committer.lane_of(topic.id)
     broker.committer.check_writable(lane)
-    page = Page(0, batch.count, 0, batch.data, batch.metas, batch.nodes, batch.tags, batch.size)
-    if partitions is None:
-        parts = [StagedPart(choose_partition(topic, batch).number, page)]
-    else:
-        parts = _divide(page, partitions)
+    parts = [StagedPart(choose_partition(topic, batch).number, unnumbered(batch)) for batch in batches]
     staged = Staged(stage_id, topic.id, parts, broker.runtime.now_ms())
     commit = KeepStage(book, staged, logged=topic.config.durability != "ephemeral", reply=reply)
     # Whatever the class: a commit in another shard may be safe before this one is, and must find its records.
@@ -186,26 +178,9 @@ def expire_stages(broker: "Broker") -> None:
     book.expired_total += drop_stages(broker, stale)
 
 
-def partitions_of(keys: list[str], partitions: int) -> list[int]:
-    """Where records with these keys go."""
-    number_of = {key: hashed_partition(key, partitions) for key in set(keys)}
-    return [number_of[key] for key in keys]
-
-
-def _divide(page: Page, partitions: list[int]) -> list[StagedPart]:
-    """The records of each partition, in their order."""
-    numbers = sorted(set(partitions))
-    if len(numbers) == 1:
-        return [StagedPart(numbers[0], page)]
-    return [
-        StagedPart(number, _chosen(page, [i for i, n in enumerate(partitions) if n == number])) for number in numbers
-    ]
-
-
-def _chosen(page: Page, positions: list[int]) -> Page:
-    if positions == list(range(positions[0], positions[-1] + 1)):
-        return part(page, positions[0], positions[-1] + 1)
-    return pick(page, positions)
+def unnumbered(batch: Batch) -> Page:
+    """The batch as a page that has no place yet."""
+    return Page(0, batch.count, 0, batch.data, batch.metas, batch.nodes, batch.tags, batch.size)
 
 
 # Committing
@@ -415,8 +390,7 @@ def _pieces(broker: "Broker", request: CommitRequest) -> list[_Piece]:
         if found is None:
             raise topic_not_found(write.topic)
         batch = write.batch
-        page = Page(0, batch.count, 0, batch.data, batch.metas, batch.nodes, batch.tags, batch.size)
-        pieces.append(_Piece(None, found, choose_partition(found, batch), page))
+        pieces.append(_Piece(None, found, choose_partition(found, batch), unnumbered(batch)))
     _check_room(broker, pieces)
     return pieces
 

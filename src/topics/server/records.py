@@ -6,9 +6,8 @@ from msgspec import Struct
 
 from topics.broker.append import Append
 from topics.broker.broker import Broker
-from topics.broker.bulk import ArrowBody
 from topics.broker.throttle import Throttle
-from topics.model.batch import decode_batch
+from topics.model.batch import Batch, decode_batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.server.access import caller_of
 from topics.server.admission import Admission
@@ -99,19 +98,12 @@ def append_arrow(broker: Broker, request: Request, name: str, options: Options, 
         else:
             send_error(request, outcome)
 
-    def decoded(body: ArrowBody, error: BaseException | None) -> None:
-        try:
-            if error is not None:
-                raise error
-            if body.partitions is not None or body.partition_keys is not None:
-                raise InvalidRequest("one append goes to one partition; stage rows for several")
-            body.batch.key = options.key
-            body.batch.partition = options.partition
-            broker.append(name, body.batch, reply)
-        except TopicsError as refusal:
-            send_error(request, refusal)
+    def take(batches: list[Batch]) -> None:
+        (batch,) = batches
+        batch.key = options.key
+        broker.append(name, batch, reply)
 
-    read_arrow_aside(broker, request.body, broker.limits.max_batch_records, decoded)
+    read_arrow_aside(broker, request, broker.limits.max_batch_records, take, partition=options.partition)
 
 
 def with_wait(rendered: bytes, waited_ms: float) -> bytes:

