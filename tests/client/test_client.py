@@ -12,6 +12,7 @@ from tests.client.flaky import FlakyProxy
 from topics.client import (
     ArchivedTo,
     CaughtUp,
+    JobStatus,
     Record,
     ServerUnreachable,
     Tombstone,
@@ -285,3 +286,17 @@ def test_archives_routes_and_versions(client: Any, topic: str) -> None:
     (route,) = [route for route in changed.routes if route.topic_id == topic]
     assert (route.table_id, route.op, route.payload_mode, route.key_columns) == ("x.y", "Insert", "Full", ["id"])
     assert changed.version > routes.version
+
+
+def test_pipelines(client: Any, topic: str) -> None:
+    with pytest.raises(NotFound):
+        client.pipeline(topic)
+    job = JobStatus("archive x", "archive", "running", rows=5, lag=2, notes={"quarantined": 1})
+    assert not client.report_pipeline(topic, "running", [job], master="local[1]", started_ts=7).stop
+    found = client.pipeline(topic)
+    assert (found.state, found.master, found.started_ts, found.jobs) == ("running", "local[1]", 7, [job])
+    assert topic in [each.pipeline for each in client.pipelines()]
+    assert client.stop_pipeline(topic).stop
+    assert client.report_pipeline(topic, "stopping", started_ts=7).stop
+    assert not client.report_pipeline(topic, "stopped", started_ts=7).stop
+    assert client.drop_pipeline(topic).deleted

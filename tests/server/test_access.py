@@ -48,6 +48,11 @@ SCOPES = {
     ("DELETE", "/v0/topics/*/archive"): DELETE,
     ("POST", "/v0/topics/*/archive/progress"): WRITE,
     ("GET", "/api/archives"): READ,
+    ("GET", "/api/pipelines"): READ,
+    ("GET", "/api/pipelines/*"): READ,
+    ("PUT", "/api/pipelines/*"): WRITE,
+    ("POST", "/api/pipelines/*/stop"): ADMIN,
+    ("DELETE", "/api/pipelines/*"): DELETE,
 }
 CONTRACT_PREFIX = "/v0/"
 GUARDED = {READ, WRITE, DELETE, ADMIN, READ | WRITE, ANY_KEY}
@@ -114,7 +119,7 @@ async def test_every_scoped_route_is_closed_to_keys_without_the_scope(house: Hou
 @in_house(API_KEYS=KEYS)
 async def test_every_named_route_is_closed_to_names_outside_the_prefixes(house: House) -> None:
     for method, pattern, _scope in routes():
-        if not pattern.startswith(("/v0/topics/", "/v0/routers/")):
+        if not pattern.startswith(("/v0/topics/", "/v0/routers/", "/api/pipelines/")):
             continue
         for name in ("t4", "t43:x", "T42:x", "other", "shared"):
             answer = await house.ask(method, pattern.replace("*", name), key="tenant")

@@ -25,7 +25,12 @@ from topics.client.values import (
     Dropped,
     GroupAcked,
     Health,
+    JobStatus,
     Page,
+    PipelineGone,
+    PipelineInfo,
+    PipelineList,
+    PipelineOrders,
     Producer,
     Ready,
     RouteList,
@@ -435,6 +440,36 @@ def archive_progress(topic: str, partitions: Sequence[ArchivedTo], table_version
 
 def list_archives(version: int | None, wait_ms: int | None) -> Call[ArchiveList]:
     return _versioned("/api/archives", ArchiveList, version, wait_ms)
+
+
+# Pipelines
+
+
+def _pipeline_path(pipeline: str, *more: str) -> str:
+    return "/".join(["/api/pipelines", quote(pipeline, safe=""), *more])
+
+
+def report_pipeline(
+    pipeline: str, state: str, master: str | None, started_ts: int | None, jobs: Sequence[JobStatus]
+) -> Call[PipelineOrders]:
+    body = {"state": state, "master": master, "started_ts": started_ts, "jobs": list(jobs)}
+    return Call("PUT", _pipeline_path(pipeline), PipelineOrders, body)
+
+
+def get_pipeline(pipeline: str) -> Call[PipelineInfo]:
+    return Call("GET", _pipeline_path(pipeline), PipelineInfo)
+
+
+def list_pipelines() -> Call[PipelineList]:
+    return Call("GET", "/api/pipelines", PipelineList)
+
+
+def stop_pipeline(pipeline: str) -> Call[PipelineOrders]:
+    return Call("POST", _pipeline_path(pipeline, "stop"), PipelineOrders)
+
+
+def drop_pipeline(pipeline: str) -> Call[PipelineGone]:
+    return Call("DELETE", _pipeline_path(pipeline), PipelineGone)
 
 
 # The server itself

@@ -31,7 +31,11 @@ from topics.client.values import (
     Dropped,
     GroupAcked,
     Health,
+    JobStatus,
     Page,
+    PipelineGone,
+    PipelineInfo,
+    PipelineOrders,
     Producer,
     Ready,
     Record,
@@ -352,6 +356,35 @@ class Client:
     def archives(self, version: int | None = None, wait_ms: int | None = None) -> ArchiveList:
         """All archives; with both, waits until their version is another one, or the time is over."""
         return self.run(calls.list_archives(version, wait_ms))
+
+    # Pipelines
+
+    def report_pipeline(
+        self,
+        pipeline: str,
+        state: str,
+        jobs: Sequence[JobStatus] = (),
+        *,
+        master: str | None = None,
+        started_ts: int | None = None,
+    ) -> PipelineOrders:
+        """Tell how the pipeline is doing, every two seconds; the answer says whether it is to stop."""
+        return self.run(calls.report_pipeline(pipeline, state, master, started_ts, jobs))
+
+    def pipelines(self) -> list[PipelineInfo]:
+        """All pipelines that have reported since the server was started."""
+        return self.run(calls.list_pipelines()).pipelines
+
+    def pipeline(self, pipeline: str) -> PipelineInfo:
+        return self.run(calls.get_pipeline(pipeline))
+
+    def stop_pipeline(self, pipeline: str) -> PipelineOrders:
+        """Ask the pipeline to stop, which it does when it has finished its batches; does not wait for that."""
+        return self.run(calls.stop_pipeline(pipeline))
+
+    def drop_pipeline(self, pipeline: str) -> PipelineGone:
+        """Forget the pipeline; one that still runs is back with its next report."""
+        return self.run(calls.drop_pipeline(pipeline))
 
     # The server itself
 

@@ -339,6 +339,51 @@ class ArchiveGone(Struct):
     deleted: bool
 
 
+class JobStatus(Struct):
+    """One job of a pipeline. `lag` are the records it has yet to take; what is not known is None."""
+
+    name: str
+    kind: str
+    state: str
+    rows: int = 0
+    rows_per_s: float = 0.0
+    lag: int | None = None
+    last_batch: int | None = None
+    batch_ms: float | None = None
+    restarts: int = 0
+    error: str | None = None
+    notes: dict[str, Any] = {}
+
+
+class PipelineInfo(Struct):
+    """A pipeline as it said last; its state is `lost` when that is too long ago."""
+
+    pipeline: str
+    state: str
+    master: str | None
+    started_ts: int | None
+    reported_ts: int
+    stop: bool
+    jobs: list[JobStatus]
+
+
+class PipelineList(Struct):
+    pipelines: list[PipelineInfo]
+
+
+class PipelineOrders(Struct):
+    """What a pipeline is told: whether it is to stop."""
+
+    pipeline: str
+    stop: bool
+    state: str | None = None
+
+
+class PipelineGone(Struct):
+    pipeline: str
+    deleted: bool
+
+
 class SqlResult(Struct):
     columns: list[str]
     rows: list[list[Any]]

@@ -23,6 +23,7 @@ from topics.server.http import Refusal, Request, RequestHead
 from topics.server.live import Live
 from topics.server.logs import fields, request_fields
 from topics.server.metrics import get_metrics
+from topics.server.pipelines import delete_pipeline, get_pipeline, list_pipelines, post_stop, put_pipeline
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
 from topics.server.queues import ack_jobs, claim_jobs, extend_jobs, nack_jobs
 from topics.server.records import append_records, park_append
@@ -143,6 +144,11 @@ class TopicsApplication:
             add(f"{root}/tables/*", "table", scope=DELETE, delete=self._with_broker(delete_table))
             add(f"{root}/tables/*/changes", "table", scope=WRITE, post=self._with_broker(post_changes))
             add(f"{root}/archives", scope=READ, get=self._with_broker(_bare(list_archives)))
+            add(f"{root}/pipelines", scope=READ, get=self._with_service(list_pipelines))
+            add(f"{root}/pipelines/*", "pipeline", scope=READ, get=self._with_named_service(get_pipeline))
+            add(f"{root}/pipelines/*", "pipeline", scope=WRITE, put=self._with_named_service(put_pipeline))
+            add(f"{root}/pipelines/*", "pipeline", scope=DELETE, delete=self._with_named_service(delete_pipeline))
+            add(f"{root}/pipelines/*/stop", "pipeline", scope=ADMIN, post=self._with_named_service(post_stop))
             add(f"{root}/auth/login", "login", scope=PUBLIC, post=self._log_in)
         add("/v0/metrics", scope=READ, get=lambda request, name: get_metrics(self.service, request, name))
         add("/v0/watch", scope=READ, post=self._with_live(post_watch))
@@ -178,6 +184,9 @@ class TopicsApplication:
 
     def _with_service(self, handler: Callable[[Service, Broker, Request], None]) -> Handler:
         return self._with_broker(lambda broker, request, _name: handler(self.service, broker, request))
+
+    def _with_named_service(self, handler: Callable[[Service, Broker, Request, str], None]) -> Handler:
+        return self._with_broker(lambda broker, request, name: handler(self.service, broker, request, name))
 
     def _with_live(self, handler: LiveHandler) -> Handler:
         live = self.service.live

@@ -8,6 +8,7 @@ prefixes sees only its own there.
 Other parts of the server add their figures with `Service.gauges`.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
@@ -19,6 +20,7 @@ from topics.broker.committer import SYNC_BUCKETS_US, Committer
 from topics.server.access import Caller, caller_of
 from topics.server.answers import encode, send
 from topics.server.http import Request
+from topics.server.pipeline import JobReport, Pipelines
 from topics.server.service import Service
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -60,6 +62,7 @@ class TopicFigures(Struct):
     listed: int = 0
     truncated: bool = False
     routers: list[Metric] = []
+    pipelines: list[Metric] = []
 
 
 def get_metrics(service: Service, request: Request, _name: str) -> None:
@@ -80,6 +83,7 @@ def get_metrics(service: Service, request: Request, _name: str) -> None:
         return
     most = service.settings.metrics_topics_max
     found.routers = router_metrics(broker, caller_of(request), most)
+    found.pipelines = pipeline_metrics(service.pipelines, caller_of(request), most, broker.runtime.now_ms())
     gather(broker, caller_of(request), most, found, as_json, lambda: request.closed, answer)
 
 
@@ -196,7 +200,7 @@ def process_metrics(service: Service, found: TopicFigures) -> list[Metric]:
     metrics += [_gauge(name, text, read()) for name, (text, read) in service.gauges.items()]
     if broker is not None:
         metrics += broker_metrics(broker)
-    return metrics + found.routers
+    return metrics + found.routers + found.pipelines
 
 
 def router_metrics(broker: Broker, caller: Caller, most: int) -> list[Metric]:
@@ -232,6 +236,36 @@ def router_metrics(broker: Broker, caller: Caller, most: int) -> list[Metric]:
     ]
     total = _counter("topics_records_forwarded_total", "Records that routers have copied.", forwarder.forwarded_total)
     return [total, *each_router] if shown else [total]
+
+
+def pipeline_metrics(pipelines: Pipelines, caller: Caller, most: int, now_ms: int) -> list[Metric]:
+    """Whether the pipelines that the caller may see are up, and how their jobs are doing: together up to `most`."""
+    shown = pipelines.shown_to(caller)
+    jobs = [(each.name, job) for each in shown for job in each.report.jobs][:most]
+    up = [(_labels(pipeline=each.name), float(each.up(now_ms))) for each in shown]
+    metrics = [Metric("topics_pipeline_up", "gauge", "1 while the pipeline reports.", up)]
+    for name, (kind, about, read) in JOB_FIGURES.items():
+        samples = [(_labels(pipeline=pipeline, job=job.name), read(job)) for pipeline, job in jobs]
+        known = [(labels, value) for labels, value in samples if value is not None]
+        metrics.append(Metric(f"topics_pipeline_job_{name}", kind, about, known))
+    return [metric for metric in metrics if metric.samples]
+
+
+JOB_UP = ("running", "waiting")
+JOB_FIGURES: dict[str, tuple[str, str, Callable[[JobReport], float | None]]] = {
+    "up": ("gauge", "1 while the job runs, or waits for something to do.", lambda job: int(job.state in JOB_UP)),
+    "lag_records": ("gauge", "Records that the job has yet to take.", lambda job: job.lag),
+    "rows_total": ("counter", "Rows that the job has written since it was started.", lambda job: job.rows),
+    "rows_per_second": ("gauge", "Rows that the job writes a second.", lambda job: job.rows_per_s),
+    "batch_ms": ("gauge", "How long the job's last batch took.", lambda job: job.batch_ms),
+    "restarts_total": ("counter", "Times the job was started again after it had failed.", lambda job: job.restarts),
+}
+
+
+def _labels(**labels: str) -> str:
+    """As Prometheus writes them. Line breaks are in none of our names."""
+    escaped = {name: value.replace("\\", r"\\").replace('"', r"\"") for name, value in labels.items()}
+    return "{" + ",".join([f'{name}="{value}"' for name, value in escaped.items()]) + "}"
 
 
 def broker_metrics(broker: Broker) -> list[Metric]:
@@ -309,12 +343,16 @@ def _labelled(samples: Iterable[tuple[str, float]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for labels, value in samples:
         name, _, rest = labels.partition("{")
-        label = rest.partition('"')[2].rpartition('"')[0]
+        label = "/".join([_unescape.sub(r"\1", value) for value in _label_value.findall(rest)])
         if name == "_bucket":
             values.setdefault("buckets", {})[label] = value
         else:
             values[label or name.lstrip("_")] = value
     return values
+
+
+_label_value = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_unescape = re.compile(r"\\(.)")
 
 
 def _head(name: str, kind: str, about: str) -> str:

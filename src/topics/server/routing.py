@@ -16,7 +16,7 @@ Handler = Callable[[Request, str], None]
 KEPT_PATHS = 8192
 KEPT_PATH_BYTES = 512
 # Kinds of names that an api key's prefixes speak about.
-GUARDED_KINDS = frozenset({"topic", "router"})
+GUARDED_KINDS = frozenset({"topic", "router", "pipeline"})
 
 
 class Route(Struct):
@@ -69,7 +69,7 @@ class Routes:
     ) -> None:
         """Serve the pattern's methods, given as `get=handler`, to callers with this scope.
 
-        A name in the path is checked against the caller's prefixes when its kind is topic or router.
+        A name in the path is checked against the caller's prefixes when its kind is one of `GUARDED_KINDS`.
         """
         parts = tuple(pattern.strip("/").split("/"))
         resource = self._resources.setdefault(parts, Resource(parts, {}, kind))

@@ -8,6 +8,7 @@ from topics.broker.throttle import Throttle
 from topics.server.authority import Authority
 from topics.server.live import Live
 from topics.server.login import Users
+from topics.server.pipeline import Pipelines
 from topics.server.settings import Settings
 from topics.server.slots import StreamSlots
 from topics.sql.select import SelectProcess
@@ -31,6 +32,7 @@ class Service:
         # Runs SELECTs, one after the other.
         self.selects = SelectProcess()
         self.selects_waiting = 0
+        self.pipelines = Pipelines()
         self.broker: Broker | None = None
         self.stopping = False
         self.recovery_progress = 0.0

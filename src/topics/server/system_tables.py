@@ -245,6 +245,46 @@ def archive_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[
             )
 
 
+def pipeline_rows(service: Service, broker: Broker, caller: Caller) -> Iterator[Row]:
+    """A row for each job; one without a job for a pipeline that has none."""
+    now_ms = broker.runtime.now_ms()
+    for pipeline in service.pipelines.shown_to(caller):
+        report = pipeline.report
+        about = (pipeline.name, pipeline.state(now_ms), report.master, report.started_ts, pipeline.reported_ms)
+        if not report.jobs:
+            yield (*about, *[None] * len(JOB_COLUMNS))
+        for job in report.jobs:
+            yield (
+                *about,
+                job.name,
+                job.kind,
+                job.state,
+                job.rows,
+                job.rows_per_s,
+                job.lag,
+                job.last_batch,
+                job.batch_ms,
+                job.restarts,
+                job.error,
+                encode(job.notes).decode() if job.notes else None,
+            )
+
+
+JOB_COLUMNS = {
+    "job": "VARCHAR",
+    "kind": "VARCHAR",
+    "job_state": "VARCHAR",
+    "rows": "UBIGINT",
+    "rows_per_s": "DOUBLE",
+    "lag_records": "UBIGINT",
+    "last_batch": "UBIGINT",
+    "batch_ms": "DOUBLE",
+    "restarts": "UBIGINT",
+    "error": "VARCHAR",
+    "notes": "VARCHAR",
+}
+
+
 def setting_rows(service: Service, _broker: Broker, _caller: Caller) -> Iterator[Row]:
     settings = service.settings
     for option in OPTIONS:
@@ -368,6 +408,17 @@ TABLES: dict[str, SystemTable] = {
             updated_at="BIGINT",
         ),
         archive_rows,
+    ),
+    "pipelines": SystemTable(
+        _columns(
+            pipeline="VARCHAR",
+            state="VARCHAR",
+            master="VARCHAR",
+            started_at="BIGINT",
+            reported_at="BIGINT",
+            **JOB_COLUMNS,
+        ),
+        pipeline_rows,
     ),
     "settings": SystemTable(_columns(name="VARCHAR", place="VARCHAR", value="VARCHAR"), setting_rows, ADMIN),
 }
