@@ -3,13 +3,16 @@
 import io
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from topics.cli.main import main
+from topics.client import ArchivedTo, Client, JobStatus
 from topics.server.settings import load_settings
 from topics.testing.server import running_server
 
@@ -72,8 +75,6 @@ def test_ls_and_info_and_tail(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_lost_records_are_told_on_both_outputs(capsys: pytest.CaptureFixture[str]) -> None:
-    from topics.client import Client
-
     with Client() as client:
         client.create("lossy", cap_records=1)
         client.append("lossy", [1])
@@ -129,3 +130,81 @@ def test_tables_are_added_listed_and_dropped(capsys: pytest.CaptureFixture[str])
     assert main(["table", "drop", "chat.rooms"]) == 1
     assert "not known" in capsys.readouterr().err
     assert main(["table", "ls", "--url", os.environ["TOPICS_URL"]]) == 0
+
+
+def test_archives_are_set_shown_listed_and_cleared(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["append", "archived", "1", "2"])
+    assert main(["archive", "set", "archived", "s3://lake/archived"]) == 0
+    assert (
+        main(["archive", "set", "archived", "s3://lake/archived", "--freshness-ms", "5000", "--vacuum-hours", "0"]) == 0
+    )
+    assert [line.get("outcome") for line in lines(capsys)] == [None, "set", "changed"]
+    with Client() as client:
+        epoch = client.info("archived").epoch
+        client.archive_progress("archived", [ArchivedTo(0, epoch, 2)], table_version=3)
+    assert main(["archive", "show", "archived"]) == 0
+    (shown,) = lines(capsys)
+    assert (shown["uri"], shown["freshness_ms"], shown["vacuum_hours"]) == ("s3://lake/archived", 5000, 0)
+    assert shown["archived"] == [{"partition": 0, "epoch": epoch, "next_seq": 2}]
+    assert main(["archive", "ls", "--url", os.environ["TOPICS_URL"]]) == 0
+    (listed,) = lines(capsys)
+    assert (listed["topic"], listed["archived"], listed["table_version"]) == ("archived", {"0": 1}, 3)
+    assert main(["archive", "clear", "archived"]) == 0
+    assert main(["archive", "clear", "archived"]) == 0
+    assert [line["outcome"] for line in lines(capsys)] == ["cleared", "was not set"]
+    assert main(["archive", "show", "archived"]) == 1
+    assert capsys.readouterr().err == 'topics: topic "archived" has no archive (not_found)\n'
+    assert main(["archive", "set", "archived", "s3://key:secret@lake"]) == 1
+    err = capsys.readouterr().err
+    assert "password" in err
+    assert "secret" not in err
+    assert main(["archive", "set", "nowhere-to-be-found", "s3://lake/x"]) == 1
+
+
+def test_pipelines_are_shown_and_stopped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["pipeline", "status"]) == 0
+    assert main(["pipeline", "stop"]) == 1
+    assert "no pipeline runs" in capsys.readouterr().err
+    jobs = [
+        JobStatus("route a.b", "route", "running", 10, 5.0, 3),
+        JobStatus("archive t", "archive", "failed", error="x"),
+    ]
+    with Client() as client:
+        client.report_pipeline("main", "running", jobs, started_ts=1)
+        client.report_pipeline("bare", "starting", started_ts=1)
+        assert main(["pipeline", "status"]) == 0
+        shown = lines(capsys)
+        assert [(each["pipeline"], each["state"], each["job"], each["job_state"], each["lag"]) for each in shown] == [
+            ("bare", "starting", None, None, None),
+            ("main", "running", "route a.b", "running", 3),
+            ("main", "running", "archive t", "failed", None),
+        ]
+        assert main(["pipeline", "status", "main"]) == 0
+        assert len(lines(capsys)) == 2
+        assert main(["pipeline", "status", "other"]) == 1
+        assert main(["pipeline", "stop"]) == 1
+        assert "bare, main" in capsys.readouterr().err
+        assert main(["pipeline", "stop", "main"]) == 0
+        assert lines(capsys) == [{"pipeline": "main", "outcome": "was asked to stop"}]
+        assert client.report_pipeline("main", "stopping", started_ts=1).stop
+        assert main(["pipeline", "stop", "main", "--wait-s", "0.01"]) == 1, "it has not stopped in time"
+        client.report_pipeline("bare", "stopped", started_ts=1)
+        # It stops while the command looks for the second time.
+        monkeypatch.setattr("time.sleep", lambda _: client.report_pipeline("main", "stopped", started_ts=1))
+        capsys.readouterr()
+        assert main(["pipeline", "stop", "--wait-s", "30"]) == 0
+        assert lines(capsys) == [{"pipeline": "main", "outcome": "stopped"}]
+
+
+def test_a_pipeline_is_run_by_the_module_that_needs_spark(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("topics.spark.pipeline")
+    module.run = lambda argv: len(argv)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "topics.spark.pipeline", module)
+    assert main(["pipeline", "run", "--checkpoint", "x"]) == 2
+    monkeypatch.setitem(sys.modules, "topics.spark.pipeline", None)
+    assert main(["pipeline", "run"]) == 1
+    assert "pip install 'topics[spark]'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["pipeline", "--url", "http://x", "run"])

@@ -19,6 +19,13 @@ def parser_for(command: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def add_address(*commands: argparse.ArgumentParser) -> None:
+    """Where the server is may also be said behind a command of a command, where one would write it."""
+    for command in commands:
+        command.add_argument("--url", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        command.add_argument("--token", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
 def call(arguments: argparse.Namespace, action: Callable[[Client], int]) -> int:
     """Run the action with a client. Errors become one line on standard error and exit status 1."""
     try:
@@ -38,6 +45,14 @@ def call(arguments: argparse.Namespace, action: Callable[[Client], int]) -> int:
 def for_people() -> bool:
     """Whether a person looks at the output, rather than a program."""
     return sys.stdout.isatty()
+
+
+def tell(what: str, name: str, outcome: str) -> None:
+    """What became of something: a sentence for people, a JSON line for programs."""
+    if for_people():
+        print(f"{what} {name} {outcome}")
+    else:
+        print_line({what: name, "outcome": outcome})
 
 
 def print_line(value: Any) -> None:

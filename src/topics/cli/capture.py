@@ -5,7 +5,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from topics.cli.calling import call, parser_for, print_line
+from topics.cli.calling import add_address, call, parser_for, print_line
 from topics.client import Client, ServerUnreachable
 from topics.model.errors import InvalidRequest, Throttled, Unavailable
 
@@ -29,9 +29,7 @@ def run(argv: list[str]) -> int:
     postgres.add_argument("--skip-refused", action="store_true", help="go on when the server refuses a change")
     postgres.add_argument("--once", action="store_true", help="end when everything there is has been sent")
     postgres.add_argument("--status", action="store_true", help="show the slot and its lag, and end")
-    # Also behind the command, where one would write them.
-    postgres.add_argument("--url", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    postgres.add_argument("--token", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    add_address(postgres)
     arguments = parser.parse_args(argv)
     return call(arguments, lambda client: _capture(arguments, client))
 

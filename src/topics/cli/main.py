@@ -23,6 +23,8 @@ COMMANDS = {
     "sql": ("topics.cli.sql", "run a SQL statement"),
     "table": ("topics.cli.table", "add, list and drop tables whose changes become records"),
     "capture": ("topics.cli.capture", "send the changes of a database table to the server"),
+    "archive": ("topics.cli.archive", "say to which table a topic is copied, and see how far that is"),
+    "pipeline": ("topics.cli.pipeline", "run what the routes and archives ask for, see how it does, stop it"),
     "check": ("topics.cli.check", "verify a data directory and say what was found"),
 }
 

@@ -1,8 +1,6 @@
 """`topics table add|ls|drop`: the tables whose changes become records."""
 
-import argparse
-
-from topics.cli.calling import call, for_people, parser_for, print_line, print_rows
+from topics.cli.calling import add_address, call, parser_for, print_rows, tell
 from topics.client import Client
 
 COLUMNS = ("table", "kind", "location", "key_columns", "topic")
@@ -23,10 +21,7 @@ def run(argv: list[str]) -> int:
     ls.add_argument("prefix", nargs="?", default="", help="only tables whose name begins with this")
     drop = commands.add_parser("drop", help="forget a table; its change topic stays")
     drop.add_argument("name")
-    for command in (add, ls, drop):
-        # Also behind the command, where one would write them.
-        command.add_argument("--url", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        command.add_argument("--token", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    add_address(add, ls, drop)
     arguments = parser.parse_args(argv)
 
     def action(client: Client) -> int:
@@ -35,7 +30,7 @@ def run(argv: list[str]) -> int:
             print_rows(COLUMNS, tables)
         elif arguments.command == "drop":
             client.drop_table(arguments.name)
-            _tell(arguments.name, "dropped")
+            tell("table", arguments.name, "dropped")
         else:
             kind = "delta" if arguments.delta is not None else "postgres" if arguments.postgres is not None else "push"
             put = client.put_table(
@@ -45,17 +40,10 @@ def run(argv: list[str]) -> int:
                 key_columns=_names(arguments.key),
                 columns=dict([_column(text) for text in _names(arguments.columns)]),
             )
-            _tell(put.table, "added" if put.created else "changed")
+            tell("table", put.table, "added" if put.created else "changed")
         return 0
 
     return call(arguments, action)
-
-
-def _tell(table: str, what: str) -> None:
-    if for_people():
-        print(f"table {table} {what}")
-    else:
-        print_line({"table": table, "outcome": what})
 
 
 def _names(text: str) -> list[str]:
