@@ -8,7 +8,7 @@ Two writes with the same idempotency key in flight become one: the second waits 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from xxhash import xxh64_intdigest
@@ -51,7 +51,21 @@ class Append(Struct, gc=False):
 class AppendGroup(Commit):
     """Writes of one turn to one partition, with neighbouring seqs. A write with a key or with delays stands alone."""
 
-    __slots__ = ("broker", "dues", "first_seq", "members", "page", "size", "timing", "topic", "ts", "batches")  # noqa: RUF023
+    __slots__ = (
+        "broker",
+        "dues",
+        "first_seq",
+        "members",
+        "page",
+        "rich",
+        "shared",
+        "size",
+        "timing",
+        "topic",
+        "ts",
+        "unseen_most",
+        "batches",
+    )  # noqa: RUF023
 
     partition: Partition
 
@@ -62,13 +76,19 @@ class AppendGroup(Commit):
         self.ts = ts
         self.first_seq = partition.next_seq
         self.size = 0
+        # Up to so many records, plain writes join without a decision: nothing limits how much the topic holds.
+        self.unseen_most = 0
         self.members: list[Append] = []
         self.batches: list[Batch] = []
+        # Some record may have more than a payload.
+        self.rich = False
         self.page: Page | None = None
         # When each job becomes claimable, for a write with delays into a queue.
         self.dues: list[int] | None = None
         # The part of each answer's `performance` that all members share.
         self.timing = b""
+        # Whoever answers may keep here what all its answers have in common.
+        self.shared: Any = None
         # The very first write is synced whatever the class: so a log that is found empty has never handed out a seq.
         self.sync = topic.config.durability == "fsync" or not partition.head_seq
 
@@ -84,26 +104,21 @@ class AppendGroup(Commit):
         self.batches.append(batch)
         self.members.append(member)
         member.group = self
+        if not batch.plain:
+            self.rich = True
 
     def close(self) -> Page:
         """Nothing is added any more; the records as one page."""
         page = self.page
         if page is None:
             batches = self.batches
-            if len(batches) == 1:
-                one = batches[0]
-                page = Page(self.first_seq, one.count, self.ts, one.data, one.metas, one.nodes, one.tags, one.size)
-            else:
-                page = Page(
-                    self.first_seq,
-                    self.records,
-                    self.ts,
-                    SEPARATOR.join([batch.data for batch in batches]),
-                    joined_columns([(batch.metas, batch.count) for batch in batches]),
-                    joined_columns([(batch.nodes, batch.count) for batch in batches]),
-                    joined_columns([(batch.tags, batch.count) for batch in batches]),
-                    self.size,
-                )
+            data = batches[0].data if len(batches) == 1 else SEPARATOR.join([batch.data for batch in batches])
+            metas = nodes = tags = None
+            if self.rich:
+                metas = joined_columns([(batch.metas, batch.count) for batch in batches])
+                nodes = joined_columns([(batch.nodes, batch.count) for batch in batches])
+                tags = joined_columns([(batch.tags, batch.count) for batch in batches])
+            page = Page(self.first_seq, self.records, self.ts, data, metas, nodes, tags, self.size)
             self.page = page
             if self.partition.gathering is self:
                 self.partition.gathering = None
@@ -258,6 +273,8 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
     if delays is not None:
         group.dues = [now_ms + delay if delay else 0 for delay in delays]
     partition.gathering = group if key is None and delays is None else None
+    if not config.cap_records and not config.cap_bytes and not broker.limits.max_total_bytes:
+        group.unseen_most = PAGE_RECORDS
     if key is not None:
         broker.keys_in_flight[topic.id, key] = member
     return group

@@ -301,6 +301,12 @@ class Broker:
                 raise topic_not_found(name)
             self._create(name, batch.config or ConfigChange(), batch, reply)
             return
+        if batch.plain:
+            partition = topic.partitions[0]
+            group: AppendGroup | None = partition.gathering
+            if group is not None and group.records + batch.count <= group.unseen_most:
+                group.add(batch, Append(topic, partition, partition.next_seq, batch.count, None, reply))
+                return
         group = decide_append(self, topic, batch, reply)
         if group is not None:
             committer = self.committer

@@ -38,6 +38,8 @@ class Batch(Struct, gc=False):
     partition_key: str | None = None
     # Per record: how long it is not to be claimed, in a queue; None when no record says so.
     delays: list[int] | None = None
+    # Known to be nothing but payloads for the first partition: no key, no delays, nothing to decide about.
+    plain: bool = False
 
 
 class _PlainRecord(Struct, forbid_unknown_fields=True, gc=False):
@@ -111,8 +113,14 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
     if len(body) > limits.max_record_bytes:
         for index, record in enumerate(records):
             _check_size(index, len(record.data), limits)
-    data = bytes(records[0].data) if count == 1 else SEPARATOR.join([record.data for record in records])
-    return Batch(count, data, None, None, None, len(data) + 1 + count * (RECORD_OVERHEAD - 1), key)
+    if count == 1:
+        data = bytes(records[0].data)
+        batch = Batch(1, data, None, None, None, len(data) + RECORD_OVERHEAD, key)
+    else:
+        data = SEPARATOR.join([record.data for record in records])
+        batch = Batch(count, data, None, None, None, len(data) + 1 + count * (RECORD_OVERHEAD - 1), key)
+    batch.plain = key is None
+    return batch
 
 
 def _decode_covered(body: bytes, limits: Limits, refused: msgspec.MsgspecError) -> Batch:
@@ -158,6 +166,8 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
         _check_size(index, len(record.data) + len(meta), limits)
     data = SEPARATOR.join([record.data for record in records])
     all_metas, all_nodes, all_tags = _joined(metas), _joined(nodes), _joined(tags)
+    delays = _delays(records)
+    more = (all_metas, all_nodes, all_tags, body.idempotency_key, body.partition_key, delays)
     return Batch(
         count,
         data,
@@ -171,7 +181,8 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
         body.disable_backpressure,
         body.partition or 0,
         body.partition_key,
-        _delays(records),
+        delays,
+        plain=not body.partition and all([each is None for each in more]),
     )
 
 

@@ -1,5 +1,6 @@
 """POST /v0/topics/:topic — append. The hottest handler: what it does not need it does not do."""
 
+from functools import partial
 from time import perf_counter
 
 from msgspec import Struct
@@ -43,20 +44,20 @@ def append_records(broker: Broker, request: Request, name: str, waited_ms: float
     batch = decode_batch(request.body, limits)
     if batch.config is not None and isinstance(batch.config.dead_letter, str):
         caller_of(request).check_topic(batch.config.dead_letter)
-    if batch.key is None:
+    if batch.key is None and options.key is not None:
         batch.key = options.key
-    return_seqs = options.return_seqs
+        batch.plain = False
+    broker.append(name, batch, partial(_answer, request, options.return_seqs, waited_ms))
 
-    def reply(outcome: Append | TopicsError) -> None:
-        if isinstance(outcome, Append):
-            body = render_append(outcome, return_seqs, request.received_at)
-            if waited_ms:
-                body = with_wait(body, waited_ms)
-            request.respond(201 if outcome.created else 200, body)
-        else:
-            send_error(request, outcome)
 
-    broker.append(name, batch, reply)
+def _answer(request: Request, return_seqs: bool, waited_ms: float, outcome: Append | TopicsError) -> None:
+    if isinstance(outcome, Append):
+        body = render_append(outcome, return_seqs, request.received_at)
+        if waited_ms:
+            body = with_wait(body, waited_ms)
+        request.respond(201 if outcome.created else 200, body)
+    else:
+        send_error(request, outcome)
 
 
 def park_append(throttle: Throttle, broker: Broker, request: Request, name: str) -> bool:
@@ -90,13 +91,7 @@ def park_append(throttle: Throttle, broker: Broker, request: Request, name: str)
 
 def append_arrow(broker: Broker, request: Request, name: str, options: Options, waited_ms: float = 0.0) -> None:
     """The same append with its records as rows."""
-
-    def reply(outcome: Append | TopicsError) -> None:
-        if isinstance(outcome, Append):
-            answer = render_append(outcome, options.return_seqs, request.received_at)
-            request.respond(201 if outcome.created else 200, with_wait(answer, waited_ms) if waited_ms else answer)
-        else:
-            send_error(request, outcome)
+    reply = partial(_answer, request, options.return_seqs, waited_ms)
 
     def take(batches: list[Batch]) -> None:
         (batch,) = batches
@@ -114,39 +109,55 @@ def with_wait(rendered: bytes, waited_ms: float) -> bytes:
 def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     first = outcome.first_seq
     count = outcome.count
-    last = first + count - 1
-    head = outcome.partition.head_seq
-    # Whole microseconds and one text for the group: formatting a float takes 0.2 us, and there are three.
-    whole, rest = divmod(int((perf_counter() - started) * 1_000_000), 1000)
     group = outcome.group
-    timing = _NO_TIMING if group is None else group.timing
     if count == 1 and return_seqs and group is not None and not outcome.created:
-        return (
-            b'{"topic":"%b","first_seq":%d,"last_seq":%d,"seqs":[%d],"head_seq":%d,"count":1,"created":false,'
-            b'"deduped":false,"performance":{"server_total_ms":%d.%03d,%b,"throttle_wait_ms":0.0}}'
-            % (outcome.topic.name_bytes, first, first, first, head, whole, rest, timing)
-        )
+        # What the answers of a group share is rendered once: 0.9 us a write otherwise, 0.45 so.
+        shared = group.shared
+        if shared is None:
+            shared = group.shared = _shared(outcome)
+        now, before, between, behind = shared
+        seq = b"%d" % first
+        us = int((now - started) * 1_000_000)
+        took = MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000)
+        return b"".join((before, seq, b',"last_seq":', seq, b',"seqs":[', seq, between, took, behind))
+    # Whole microseconds: formatting a float takes 0.2 us.
+    whole, rest = divmod(int((perf_counter() - started) * 1_000_000), 1000)
     # repr of a list is the quickest way to many numbers: 100 take 9 us, joining them one by one 20.
-    seqs = b'"seqs":%b,' % repr(list(range(first, last + 1))).encode() if return_seqs else b""
+    seqs = b'"seqs":%b,' % repr(list(range(first, first + count))).encode() if return_seqs else b""
     return (
         b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
         b'"performance":{"server_total_ms":%d.%03d,%b,"throttle_wait_ms":0.0}}'
         % (
             outcome.topic.name_bytes,
             first,
-            last,
+            first + count - 1,
             seqs,
-            head,
+            outcome.partition.head_seq,
             count,
             b"true" if outcome.created else b"false",
             b"true" if outcome.deduped else b"false",
             whole,
             rest,
-            timing,
+            _NO_TIMING if group is None else group.timing,
         )
     )
 
 
+def _shared(outcome: Append) -> tuple[float, bytes, bytes, bytes]:
+    """What the answers to the single records of a group have in common: the time now, and the texts around what differs."""
+    group = outcome.group
+    assert group is not None
+    return (
+        perf_counter(),
+        b'{"topic":"%b","first_seq":' % outcome.topic.name_bytes,
+        b'],"head_seq":%d,"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":'
+        % outcome.partition.head_seq,
+        b',%b,"throttle_wait_ms":0.0}}' % group.timing,
+    )
+
+
+# Whole microseconds as milliseconds; most writes take less than these.
+MILLISECONDS = [b"%d.%03d" % divmod(us, 1000) for us in range(5000)]
 # What a rendered answer ends with when the write did not have to wait.
 NO_WAIT = b"0.0}}"
 _NO_TIMING = b'"wal_append_ms":0.0,"fsync_ms":0.0'
