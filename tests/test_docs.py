@@ -18,7 +18,9 @@ def test_every_guarantee_names_tests_that_exist() -> None:
         f"{path}::{name}"
         for path, name in named
         if not (ROOT / path).exists()
-        or not re.search(rf"^(?:def |class )?{name}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+        or not re.search(
+            rf"^(?:(?:async )?def |class )?{name}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE
+        )
     ]
     assert missing == []
 

@@ -251,9 +251,8 @@ def pipeline_metrics(pipelines: Pipelines, caller: Caller, most: int, now_ms: in
     return [metric for metric in metrics if metric.samples]
 
 
-JOB_UP = ("running", "waiting")
 JOB_FIGURES: dict[str, tuple[str, str, Callable[[JobReport], float | None]]] = {
-    "up": ("gauge", "1 while the job runs, or waits for something to do.", lambda job: int(job.state in JOB_UP)),
+    "up": ("gauge", "1 while the job runs.", lambda job: int(job.state == "running")),
     "lag_records": ("gauge", "Records that the job has yet to take.", lambda job: job.lag),
     "rows_total": ("counter", "Rows that the job has written since it was started.", lambda job: job.rows),
     "rows_per_second": ("gauge", "Rows that the job writes a second.", lambda job: job.rows_per_s),
