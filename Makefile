@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed-for
 
 # System packages, as `package` or, where the command has another name, `package:command`.
 # A package counts as present when its command is found.
-TEST_PACKAGES  := chromium curl postgresql:pg_ctlcluster
+TEST_PACKAGES  := chromium curl postgresql:pg_ctlcluster default-jre-headless:java
 SPARK_PACKAGES := default-jre-headless:java
 BENCH_PACKAGES := redis-server wrk
 
@@ -22,10 +22,10 @@ setup: $(STAMP) ## Create .venv with the pinned requirements and this package
 run: setup ## Start the server (TOPICS_* variables configure it)
 	@exec $(VENV)/bin/topics serve
 
-test: setup system-deps ## Run every test but those that start Spark
-	$(PY) -m pytest tests -m "not spark"
+test: setup system-deps ## Run every test
+	$(PY) -m pytest tests
 
-test-spark: setup ## Run the tests that start Spark: classic, Connect and a cluster (needs a Java runtime)
+test-spark: setup ## Run only the tests that start Spark: classic, Connect and a cluster
 	@$(call require_packages,$(SPARK_PACKAGES))
 	$(PY) -m pytest tests/spark
 
@@ -47,7 +47,7 @@ bench: setup ## Measure against the figures in bench/RESULTS.md (needs redis-ser
 	$(PY) -m bench
 
 bench-spark: setup ## Measure the Spark connector side by side with Parquet (needs a Java runtime)
-	@$(call require_packages,default-jre-headless:java)
+	@$(call require_packages,$(SPARK_PACKAGES))
 	$(PY) -m bench spark
 
 system-deps: ## Install the system packages the tests need
