@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 PACKAGE = SOURCE / "topics"
 
-ANYTHING = {"model", "engine", "storage", "broker", "sql", "server", "client", "spark", "capture", "cli"}
+ANYTHING = {"model", "engine", "storage", "broker", "sql", "server", "client", "archive", "spark", "capture", "cli"}
 DOORS: dict[str, set[str]] = {
     "model": set(),
     "engine": {"model"},
@@ -22,9 +22,10 @@ DOORS: dict[str, set[str]] = {
     "sql": {"model"},
     "server": {"model", "broker", "sql"},
     "client": {"model"},
-    "spark": {"client", "model"},
+    "archive": {"client", "model"},
+    "spark": {"archive", "client", "model"},
     "capture": {"client", "model"},
-    "cli": {"client", "server", "spark", "capture", "model", "broker", "storage"},
+    "cli": {"client", "server", "archive", "spark", "capture", "model", "broker", "storage"},
     "console": set(),
     "testing": ANYTHING,
 }

@@ -1,0 +1,164 @@
+"""Files: rows become Parquet, by day, with what the Delta log is to say about each file.
+
+Row groups have at least 131,072 rows where there are as many, unless they would take more than 64 MB in memory first. The
+statistics (smallest and largest seq, epoch, partition, time and gap_from, and how many values are missing) stand both in
+the Parquet files and in the log, so that readers skip files without opening them and row groups without reading them.
+"""
+
+import datetime
+import uuid
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from topics.archive.place import Place
+from topics.archive.rows import DAY_US
+
+ROW_GROUP_ROWS = 131_072
+ROW_GROUP_BYTES = 64 << 20
+# Columns of the statistics. Texts are left out: nobody looks for a range of them, and they may be long.
+_MEASURED = ("partition", "epoch", "seq", "ts", "gap_from")
+_EPOCH_DAY = datetime.date(1970, 1, 1)
+
+
+class Added(Struct, frozen=True):
+    """A whole file that the log does not name yet."""
+
+    path: str
+    date: str
+    bytes: int
+    rows: int
+    stats: str
+
+
+class FileWriter:
+    """Takes rows of one topic in any order; `close` gives the files. `abort` leaves nothing behind that it can remove."""
+
+    def __init__(self, place: Place, topic: str, stem: str, schema: Any) -> None:
+        self.rows = 0
+        self._place = place
+        self._directory = f"topic={quote(topic, safe='')}"
+        # Unique for each attempt, so that a task that is tried again never writes where the first one did.
+        self._stem = f"{stem}-{uuid.uuid4().hex[:16]}"
+        self._schema = schema
+        self._days: dict[int, _DayFile] = {}
+
+    def add(self, rows: Any) -> None:
+        if not rows.num_rows:
+            return
+        self.rows += rows.num_rows
+        times = rows.column("ts").cast(pa.int64())
+        edges = pc.min_max(times).as_py()
+        first, last = edges["min"] // DAY_US, edges["max"] // DAY_US
+        if first == last:
+            self._day(first).add(rows)
+            return
+        for day in range(first, last + 1):
+            inside = pc.and_(pc.greater_equal(times, day * DAY_US), pc.less(times, (day + 1) * DAY_US))
+            part = rows.filter(inside)
+            if part.num_rows:
+                self._day(day).add(part)
+
+    def close(self) -> list[Added]:
+        return [self._days[day].close() for day in sorted(self._days)]
+
+    def abort(self) -> None:
+        for each in self._days.values():
+            each.abort()
+
+    def _day(self, day: int) -> "_DayFile":
+        found = self._days.get(day)
+        if found is None:
+            date = (_EPOCH_DAY + datetime.timedelta(days=day)).isoformat()
+            path = f"{self._directory}/date={date}/{self._stem}.parquet"
+            found = self._days[day] = _DayFile(self._place, path, date, self._schema)
+        return found
+
+
+class _DayFile:
+    def __init__(self, place: Place, path: str, date: str, schema: Any) -> None:
+        self._place = place
+        self._path = path
+        self._date = date
+        self._measured = [name for name in _MEASURED if name in schema.names]
+        self._sink = place.create(path)
+        texts = [field.name for field in schema if field.type in (pa.string(), pa.binary())]
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            # Payloads hardly ever repeat: a dictionary of them costs a pass and is thrown away.
+            use_dictionary=[name for name in texts if name not in ("data", "meta")],
+            write_statistics=self._measured,
+        )
+        self._waiting: list[Any] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+        self._rows = 0
+        self._least: dict[str, int] = {}
+        self._most: dict[str, int] = {}
+        self._missing = dict.fromkeys(schema.names, 0)
+
+    def add(self, rows: Any) -> None:
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> Added:
+        self._flush()
+        self._writer.close()
+        self._sink.close()
+        size = self._place.keep(self._path)
+        return Added(self._path, self._date, size, self._rows, self._stats())
+
+    def abort(self) -> None:
+        try:
+            self._writer.close()
+            self._sink.close()
+        except (OSError, pa.ArrowException):
+            # Whatever failed before fails again here: the disk is full, or the place is gone.
+            pass
+        self._place.remove(self._path)
+
+    def _flush(self) -> None:
+        if not self._waiting_rows:
+            return
+        group = pa.concat_tables(self._waiting)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._writer.write_table(group, row_group_size=group.num_rows)
+        self._rows += group.num_rows
+        for name in self._missing:
+            self._missing[name] += group.column(name).null_count
+        for name in self._measured:
+            column = group.column(name)
+            edges = pc.min_max(column.cast(pa.int64()) if name == "ts" else column).as_py()
+            if edges["min"] is not None:
+                self._least[name] = min(edges["min"], self._least.get(name, edges["min"]))
+                self._most[name] = max(edges["max"], self._most.get(name, edges["max"]))
+
+    def _stats(self) -> str:
+        told = {
+            "numRecords": self._rows,
+            "minValues": _shown(self._least, 0),
+            "maxValues": _shown(self._most, 999),
+            "nullCount": self._missing,
+        }
+        return msgspec.json.encode(told).decode()
+
+
+def _shown(edges: dict[str, int], round_us: int) -> dict[str, Any]:
+    """Times in the form the log has for them, which ends at milliseconds: rounded outwards, so that nothing is missed."""
+    return {name: _time(value + round_us) if name == "ts" else value for name, value in edges.items()}
+
+
+def _time(value_us: int) -> str:
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=value_us // 1000)  # noqa: DTZ001 - UTC, written as such
+    return moment.isoformat(timespec="milliseconds") + "Z"
