@@ -10,6 +10,7 @@ in the table for those who query it.
 
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -37,7 +38,6 @@ class History:
 
     def __init__(self, ledger: Ledger, topic: str, epoch: int) -> None:
         self._ledger = ledger
-        self._files = ledger.files(topic)
         self._position = ledger.position(topic)
         self.topic = topic
         self.epoch = epoch
@@ -45,6 +45,10 @@ class History:
     @property
     def uri(self) -> str:
         return self._ledger.uri
+
+    @cached_property
+    def _files(self) -> list[StoredFile]:
+        return self._ledger.files(self.topic)
 
     def next_seq(self, partition: int) -> int:
         """The first seq that is not archived; 1 when nothing is."""
@@ -126,7 +130,11 @@ def read_records(
                 yield item
             at = archived - 1
         for item in client.read(topic, at, follow=follow, from_ts=from_ts, partition=partition or None):
-            if isinstance(item, Tombstone) and item.reason != "recreated" and _archived_now(client, topic, partition, item):
+            if (
+                isinstance(item, Tombstone)
+                and item.reason != "recreated"
+                and _archived_now(client, topic, partition, item)
+            ):
                 # Evicted since we looked, but not before it was archived.
                 at = item.gap_from - 1
                 break

@@ -269,7 +269,9 @@ def _open(uri: str, schema: Any, create: bool) -> Ledger:
     except (DeltaError, OSError) as error:
         raise ArchiveError(f"cannot open {uri}: {error}") from error
     if protocol.min_reader_version > 1:
-        raise ArchiveError(f"the table at {uri} uses features that are not read here (deletion vectors, column mapping)")
+        raise ArchiveError(
+            f"the table at {uri} uses features that are not read here (deletion vectors, column mapping)"
+        )
     missing = [field.name for field in schema if field.name not in found.names]
     if missing or partitioned != PARTITION_BY:
         raise ArchiveError(
@@ -309,7 +311,10 @@ def _stored_files(actions: Any, topic: str) -> list[StoredFile]:
             column("path"),
             column("num_records"),
             column("size_bytes"),
-            zip(*[column(f"{end}.{name}") for name in ("epoch", "partition", "seq") for end in ("min", "max")], strict=True),
+            zip(
+                *[column(f"{end}.{name}") for name in ("epoch", "partition", "seq") for end in ("min", "max")],
+                strict=True,
+            ),
             column("min.gap_from"),
             column("null_count.gap_from"),
             strict=True,

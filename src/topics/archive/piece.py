@@ -8,6 +8,7 @@ The quarantine is a table of its own and has no commit in common with the archiv
 of its own: when the driver dies between the two, the batch is tried again and what is in the quarantine already is known.
 """
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -93,9 +94,7 @@ def copy_piece(client: Client, work: Work, place: Place, quarantine: Place) -> P
         raise
 
 
-def commit_pieces(
-    archive: Ledger, topic: str, pieces: list[Piece], note: dict[str, str] | None = None
-) -> Committed:
+def commit_pieces(archive: Ledger, topic: str, pieces: list[Piece], note: dict[str, str] | None = None) -> Committed:
     """Put all of them into the table, once. Raises Overtaken when the table does not stand where they begin."""
     epoch = max([piece.work.begins or piece.work.epoch for piece in pieces])
     moves = _moves([piece.work for piece in pieces if piece.work.begins is None])
@@ -171,9 +170,7 @@ class _Copying:
 
     def lose(self, gap_from: int, gap_to: int, reason: str) -> None:
         self._lost += gap_to - gap_from + 1
-        self._rows.add(
-            tombstone_row(self._work.partition, self._work.epoch, gap_from, gap_to, reason, self._now_ms)
-        )
+        self._rows.add(tombstone_row(self._work.partition, self._work.epoch, gap_from, gap_to, reason, self._now_ms))
 
     def close(self) -> Piece:
         files = self._rows.close()
@@ -200,9 +197,11 @@ def _moves(works: list[Work]) -> list[Move]:
         by_partition.setdefault(work.partition, []).append(work)
     moves = []
     for partition, mine in by_partition.items():
-        for before, after in zip(mine, mine[1:], strict=False):
+        for before, after in itertools.pairwise(mine):
             if after.first != before.last + 1:
-                raise ArchiveError(f"a piece is missing between {before.last} and {after.first} of partition {partition}")
+                raise ArchiveError(
+                    f"a piece is missing between {before.last} and {after.first} of partition {partition}"
+                )
         moves.append(Move(partition, mine[0].first, mine[-1].last))
     return moves
 

@@ -27,9 +27,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from topics.archive.ledger import (
+    NOWHERE,
     ArchiveError,
     Ledger,
-    NOWHERE,
     Position,
     open_archive,
     open_quarantine,

@@ -31,6 +31,7 @@ SOURCE_OPTIONS = (
     "onDataLoss",
     "group",
     "queueAsLog",
+    "history",
 )
 SINK_OPTIONS = (*_CONNECTION, "topic", "queryId", "batchId")
 # A micro-batch costs 120 to 200 ms before it reads anything: larger ones amortise that.
@@ -74,6 +75,8 @@ class SourceOptions(Struct, frozen=True):
     on_data_loss: str
     group: str | None
     queue_as_log: bool
+    # Whether to begin in the topics' archives.
+    history: bool = False
 
 
 class Positions(Struct, frozen=True):
@@ -116,6 +119,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         on_data_loss=_on_data_loss(options),
         group=options.text("group"),
         queue_as_log=options.flag("queueAsLog", False),
+        history=options.word("history", "live", ("live", "all")) == "all",
     )
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from topics.client import Client, TopicInfo
 from topics.model.errors import NotFound
+from topics.spark.histories import Histories
 from topics.spark.options import EARLIEST, LATEST, BadOption, SourceOptions
 from topics.spark.ranges import SeqRange
 from topics.spark.reading import DataLoss, recreated
@@ -46,9 +47,10 @@ def look(client: Client, options: SourceOptions) -> list[PartitionState]:
 def first_offset(client: Client, options: SourceOptions, default: int) -> Offset:
     """Where a new query begins."""
     offset: Offset = {}
+    histories = Histories(client) if options.history else None
     for state in look(client, options):
         offset.setdefault(state.topic, {"epoch": state.epoch})[str(state.partition)] = _start(
-            client, options, state, default
+            client, options, state, default, histories
         )
     return offset
 
@@ -133,15 +135,23 @@ def _partitions(info: TopicInfo, assigned: tuple[int, ...] | None) -> list[Parti
     return [state for state in states if state.partition in assigned]
 
 
-def _start(client: Client, options: SourceOptions, state: PartitionState, default: int) -> int:
+def _start(
+    client: Client, options: SourceOptions, state: PartitionState, default: int, histories: Histories | None
+) -> int:
     if options.starting is None and options.starting_timestamp is not None:
         page: Any = client.diff(
             state.topic, 0, limit=1, from_ts=options.starting_timestamp, partition=state.partition, include_meta=False
         )
-        return page.records[0].seq if page.records else state.head + 1
+        live = page.records[0].seq if page.records else state.head + 1
+        if histories is None:
+            return live
+        place = (state.topic, state.epoch, state.partition)
+        return histories.first_at_or_after(*place, options.starting_timestamp, live)
     seq = _position(options.starting, state, default)
     if seq == EARLIEST:
-        return state.earliest
+        if histories is None:
+            return state.earliest
+        return histories.earliest(state.topic, state.epoch, state.partition, state.earliest)
     return state.head + 1 if seq == LATEST else max(1, seq)
 
 

@@ -7,7 +7,7 @@ exact range, or becomes a row (`data` is NULL and `meta` holds the tombstone), o
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -30,7 +30,13 @@ class TopicRecreated(Exception):
     """The topic was deleted and created again since the offsets were taken: they mean nothing in the new one."""
 
 
-def read_range(client: Client, wanted: SeqRange, *, transport: str, on_data_loss: str) -> Iterator[Any]:
+# Of a range that is not live any more: up to where it can be had elsewhere, and its record batches.
+Elsewhere = Callable[[SeqRange], tuple[int, Iterator[Any]]]
+
+
+def read_range(
+    client: Client, wanted: SeqRange, *, transport: str, on_data_loss: str, elsewhere: Elsewhere | None = None
+) -> Iterator[Any]:
     """Record batches of the range, in order. Raises TopicRecreated, and DataLoss when `on_data_loss` is "fail"."""
     pages = _arrow_pages if transport == "arrow" else _json_pages
     at = wanted.first - 1
@@ -40,9 +46,12 @@ def read_range(client: Client, wanted: SeqRange, *, transport: str, on_data_loss
         if tombstone is not None:
             if tombstone["reason"] == "recreated" or metadata["epoch"] != wanted.epoch:
                 raise recreated(wanted.topic)
-            lost = _lost(wanted, tombstone, at, on_data_loss)
-            if lost is not None:
-                yield lost
+            first, last = max(at + 1, tombstone["gap_from"]), min(wanted.last, tombstone["gap_to"])
+            if elsewhere is not None and first <= last:
+                reached, found = elsewhere(SeqRange(wanted.topic, wanted.partition, wanted.epoch, first, last))
+                yield from found
+                first = reached + 1
+            yield from lost_rows(wanted, {**tombstone, "gap_from": first, "gap_to": last}, on_data_loss)
         for batch in batches:
             if batch.num_rows:
                 yield _shaped(batch, wanted)
@@ -65,10 +74,11 @@ def recreated(topic: str) -> TopicRecreated:
     )
 
 
-def _lost(wanted: SeqRange, tombstone: dict[str, Any], at: int, on_data_loss: str) -> Any:
-    first, last = max(wanted.first, tombstone["gap_from"]), min(wanted.last, tombstone["gap_to"])
+def lost_rows(wanted: SeqRange, tombstone: dict[str, Any], on_data_loss: str) -> Iterator[Any]:
+    """What the option makes of a range that is lost: an error, a row, or nothing."""
+    first, last = tombstone["gap_from"], tombstone["gap_to"]
     if last < first or on_data_loss == "ignore":
-        return None
+        return
     if on_data_loss == "fail":
         raise DataLoss(
             f'topic "{wanted.topic}" partition {wanted.partition}: records {first} to {last} were lost '
@@ -76,11 +86,18 @@ def _lost(wanted: SeqRange, tombstone: dict[str, Any], at: int, on_data_loss: st
         )
     import pyarrow as pa
 
-    told = json.dumps({"_topics_tombstone": {**tombstone, "gap_from": first, "gap_to": last}})
+    told = json.dumps({"_topics_tombstone": tombstone})
     columns = [[wanted.topic], [wanted.partition], [last], [None], [None], [None], [None], [told], [wanted.epoch]]
-    return pa.RecordBatch.from_arrays(
+    yield pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, _schema(pa), strict=True)], schema=_schema(pa)
     )
+
+
+def source_rows(rows: Any, wanted: SeqRange) -> Iterator[Any]:
+    """Rows of records with the columns of a page, from wherever they come, as the source gives them."""
+    for batch in rows.select(["seq", "ts", "node", "tag", "data", "meta"]).to_batches():
+        if batch.num_rows:
+            yield _shaped(batch, wanted)
 
 
 def _arrow_pages(client: Client, wanted: SeqRange, at: int) -> tuple[list[Any], dict[str, Any]]:

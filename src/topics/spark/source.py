@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
+from functools import partial
 from typing import Any
 
+import msgspec
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -18,7 +20,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from topics.archive.ledger import StoredFile
+from topics.client import Client
 from topics.model.errors import TopicsError
+from topics.spark.histories import Histories, Part, read_archived, recovered
 from topics.spark.options import EARLIEST, LATEST, BadOption, SourceOptions, sink_options, source_options
 from topics.spark.planning import (
     Offset,
@@ -76,14 +81,19 @@ def check_schema(schema: StructType) -> None:
 
 
 class RangePartition(InputPartition):
-    """One task's range."""
+    """One task's range, and the files to read it from when it lies in an archive."""
 
-    def __init__(self, wanted: SeqRange) -> None:
-        super().__init__((wanted.topic, wanted.partition, wanted.epoch, wanted.first, wanted.last))
+    def __init__(self, wanted: SeqRange, uri: str | None = None, files: tuple[StoredFile, ...] = ()) -> None:
+        super().__init__((msgspec.structs.astuple(wanted), uri, [msgspec.structs.astuple(file) for file in files]))
 
     @property
     def wanted(self) -> SeqRange:
-        return SeqRange(*self.value)
+        return SeqRange(*self.value[0])
+
+    @property
+    def part(self) -> Part:
+        _, uri, files = self.value
+        return Part(self.wanted, uri, tuple([StoredFile(*file) for file in files]))
 
 
 class _Reading:
@@ -95,16 +105,23 @@ class _Reading:
     def _read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
         options = self._options
+        if partition.part.uri is not None:
+            yield from read_archived(partition.part, options.on_data_loss)
+            return
         with options.connecting.client() as client:
             yield from read_range(
                 client,
                 partition.wanted,
                 transport=options.connecting.transport,
                 on_data_loss=options.on_data_loss,
+                elsewhere=partial(recovered, client, on_data_loss=options.on_data_loss) if options.history else None,
             )
 
-    def _planned(self, ranges: list[SeqRange]) -> list[RangePartition]:
-        return [RangePartition(each) for each in cut(ranges, self._options.min_partitions)]
+    def _planned(self, client: Client, ranges: list[SeqRange]) -> list[RangePartition]:
+        least = self._options.min_partitions
+        if not self._options.history:
+            return [RangePartition(each) for each in cut(ranges, least)]
+        return [RangePartition(each.wanted, each.uri, each.files) for each in Histories(client).split(ranges, least)]
 
 
 class BatchReader(_Reading, DataSourceReader):
@@ -112,8 +129,8 @@ class BatchReader(_Reading, DataSourceReader):
         with self._options.connecting.client() as client:
             start = first_offset(client, self._options, EARLIEST)
             end = last_offset(client, self._options)
-        # Spark reads nothing from an empty list, but asks for one partition: a range of no seqs.
-        return self._planned(ranges_between(start, end)) or [RangePartition(SeqRange("", 0, 0, 1, 0))]
+            # Spark reads nothing from an empty list, but asks for one partition: a range of no seqs.
+            return self._planned(client, ranges_between(start, end)) or [RangePartition(SeqRange("", 0, 0, 1, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read(partition)
@@ -126,7 +143,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         with self._options.connecting.client() as client:
-            return first_offset(client, self._options, LATEST)
+            # Who asks for history does not mean to begin at its end.
+            return first_offset(client, self._options, EARLIEST if self._options.history else LATEST)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._options.max_offsets)
@@ -165,7 +183,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self._planned(ranges_between(start, end))
+        with self._options.connecting.client() as client:
+            return self._planned(client, ranges_between(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read(partition)
