@@ -49,6 +49,7 @@ def test_every_source_option_is_understood_in_any_case() -> None:
         "onDataLoss": "emit",
         "group": "lag",
         "queueAsLog": "TRUE",
+        "history": "ALL",
     }
     for spelled in (given, {name.lower(): value for name, value in given.items()}):
         options = source_options(spelled)
@@ -57,7 +58,12 @@ def test_every_source_option_is_understood_in_any_case() -> None:
         assert options.ending == Positions(None, {"a": {0: 20, 1: LATEST}})
         assert options.starting_timestamp == 1_700_000_000_000
         assert (options.max_offsets, options.min_offsets, options.min_partitions) == (10, 5, 7)
-        assert (options.on_data_loss, options.group, options.queue_as_log) == ("emit", "lag", True)
+        assert (options.on_data_loss, options.group, options.queue_as_log, options.history) == (
+            "emit",
+            "lag",
+            True,
+            True,
+        )
         connecting = options.connecting
         assert (connecting.url, connecting.token, connecting.retries) == ("http://127.0.0.1:1", "secret", 2)
         assert (connecting.timeout_ms, connecting.transport) == (1500, "json")

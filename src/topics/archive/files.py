@@ -88,15 +88,19 @@ class _DayFile:
         self._measured = [name for name in _MEASURED if name in schema.names]
         self._sink = place.create(path)
         texts = [field.name for field in schema if field.type in (pa.string(), pa.binary())]
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            schema,
-            compression="zstd",
-            compression_level=1,
-            # Payloads hardly ever repeat: a dictionary of them costs a pass and is thrown away.
-            use_dictionary=[name for name in texts if name not in ("data", "meta")],
-            write_statistics=self._measured,
-        )
+        try:
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                schema,
+                compression="zstd",
+                compression_level=1,
+                # Payloads hardly ever repeat: a dictionary of them costs a pass and is thrown away.
+                use_dictionary=[name for name in texts if name not in ("data", "meta")],
+                write_statistics=self._measured,
+            )
+        except BaseException:
+            place.remove(path)
+            raise
         self._waiting: list[Any] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0

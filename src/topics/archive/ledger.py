@@ -283,13 +283,16 @@ def _open(uri: str, schema: Any, create: bool) -> Ledger:
 
 def _create(uri: str, schema: Any) -> Any:
     from deltalake import DeltaTable
-    from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
         return DeltaTable.create(uri, schema, partition_by=PARTITION_BY, description="An archive of topics")
-    except (CommitFailedError, DeltaError):
+    except (DeltaError, OSError) as error:
         # Two that begin at once: the one that came second finds the other's table.
-        return DeltaTable(uri)
+        try:
+            return DeltaTable(uri)
+        except TableNotFoundError:
+            raise ArchiveError(f"cannot make a table at {uri}: {error}") from error
 
 
 def _is_table(uri: str) -> bool:
@@ -305,19 +308,15 @@ def _stored_files(actions: Any, topic: str) -> list[StoredFile]:
     def column(name: str) -> list[Any]:
         return mine.column(name).to_pylist() if name in mine.column_names else [None] * count
 
-    found = [
-        StoredFile(unquote(path), rows or 0, size, *edges, gap_from, no_gaps=missing is not None and missing == rows)
-        for path, rows, size, edges, gap_from, missing in zip(
-            column("path"),
-            column("num_records"),
-            column("size_bytes"),
-            zip(
-                *[column(f"{end}.{name}") for name in ("epoch", "partition", "seq") for end in ("min", "max")],
-                strict=True,
-            ),
-            column("min.gap_from"),
-            column("null_count.gap_from"),
-            strict=True,
-        )
+    names = [f"{end}.{name}" for name in ("epoch", "partition", "seq") for end in ("min", "max")]
+    gaps = zip(column("num_records"), column("null_count.gap_from"), strict=True)
+    columns = [
+        [unquote(path) for path in column("path")],
+        [rows or 0 for rows in column("num_records")],
+        column("size_bytes"),
+        *[column(name) for name in names],
+        column("min.gap_from"),
+        [rows is not None and rows == missing for rows, missing in gaps],
     ]
+    found = [StoredFile(*values) for values in zip(*columns, strict=True)]
     return sorted(found, key=lambda each: (each.min_seq or 0, each.path))

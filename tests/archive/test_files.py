@@ -1,0 +1,127 @@
+"""Parquet files: their days, their row groups and their statistics."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.archive.test_rows import NOW_MS, page
+from topics.archive.files import ROW_GROUP_ROWS, FileWriter
+from topics.archive.place import Place, local_path
+from topics.archive.rows import FILE_SCHEMA, record_rows, tombstone_row
+
+DAY_US = 86_400_000_000
+
+
+def writer(place: Place) -> FileWriter:
+    return FileWriter(place, "app:events", "1-0", FILE_SCHEMA)
+
+
+def test_rows_are_put_by_the_utc_day_of_their_time(tmp_path: Path) -> None:
+    midnight = NOW_MS * 1000 // DAY_US * DAY_US
+    files = writer(Place(str(tmp_path)))
+    files.add(record_rows(page([b"1", b"2", b"3"], [midnight - 1000, midnight, midnight + 2 * DAY_US]), 0, 1))
+    added = files.close()
+    assert [file.date for file in added] == ["2023-11-13", "2023-11-14", "2023-11-16"]
+    assert [file.path.split("/")[:2] for file in added] == [
+        ["topic=app%3Aevents", f"date={each.date}"] for each in added
+    ]
+    assert [pq.read_table(tmp_path / file.path).column("data").to_pylist() for file in added] == [["1"], ["2"], ["3"]]
+    assert [(file.bytes, file.rows) for file in added] == [(os.path.getsize(tmp_path / each.path), 1) for each in added]
+
+
+def test_row_groups_are_large_where_there_are_as_many_rows(tmp_path: Path) -> None:
+    files = writer(Place(str(tmp_path)))
+    rows = record_rows(page([b"{}"] * 30_000), 0, 1)
+    for _ in range(10):
+        files.add(rows)
+    (added,) = files.close()
+    metadata = pq.read_metadata(tmp_path / added.path)
+    groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    assert sum(groups) == 300_000
+    assert min(groups[:-1]) >= ROW_GROUP_ROWS >= 100_000
+
+
+def test_statistics_stand_in_the_file_and_in_what_the_log_is_told(tmp_path: Path) -> None:
+    files = writer(Place(str(tmp_path)))
+    files.add(record_rows(page([b"1", b"2"], [NOW_MS * 1000, NOW_MS * 1000 + 1500]), 4, 2))
+    files.add(tombstone_row(4, 2, 3, 9, "cap", NOW_MS))
+    (added,) = files.close()
+    told = json.loads(added.stats)
+    assert told["numRecords"] == added.rows == 3
+    assert told["minValues"] == {
+        "partition": 4,
+        "epoch": 2,
+        "seq": 1,
+        "ts": "2023-11-14T22:13:20.000Z",
+        "gap_from": 3,
+    }
+    # The log knows milliseconds only: rounded up, or a reader would skip the file for the last record's own time.
+    assert told["maxValues"] == {"partition": 4, "epoch": 2, "seq": 9, "ts": "2023-11-14T22:13:20.002Z", "gap_from": 3}
+    assert (told["nullCount"]["gap_from"], told["nullCount"]["data"], told["nullCount"]["seq"]) == (2, 1, 0)
+    group = pq.read_metadata(tmp_path / added.path).row_group(0)
+    seq = group.column(FILE_SCHEMA.get_field_index("seq")).statistics
+    assert (seq.min, seq.max) == (1, 9)
+
+
+def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    files = writer(Place(str(tmp_path)))
+    files.add(record_rows(page([]), 0, 1))
+    assert files.close() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+class FullDisk(Place):
+    """Takes so many bytes, and no more."""
+
+    def __init__(self, uri: str, room: int) -> None:
+        super().__init__(uri)
+        self._room = room
+
+    def create(self, path: str) -> Any:
+        import pyarrow as pa
+
+        return pa.PythonFile(_FullFile(super().create(path), self._room), "w")
+
+
+class _FullFile:
+    def __init__(self, file: Any, room: int) -> None:
+        self._file = file
+        self._room = room
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self._room -= len(data)
+        if self._room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return int(self._file.write(data) or len(data))
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+        self._file.close()
+
+
+@pytest.mark.parametrize("room", [0, 100, 20_000])
+def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, room: int) -> None:
+    files = None
+    with pytest.raises(OSError, match="No space left"):
+        files = writer(FullDisk(str(tmp_path), room))
+        files.add(record_rows(page([os.urandom(40).hex().encode() for _ in range(2000)]), 0, 1))
+        files.close()
+    assert files is not None
+    files.abort()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_only_directories_are_local() -> None:
+    assert local_path("/data/a") == "/data/a"
+    assert local_path("file:///data/a%20b") == "/data/a b"
+    assert local_path("data/a") == "data/a"
+    assert local_path("s3://bucket/a") is None
