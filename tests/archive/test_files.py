@@ -110,12 +110,14 @@ class _FullFile:
 
 @pytest.mark.parametrize("room", [0, 100, 20_000])
 def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, room: int) -> None:
-    files = None
-    with pytest.raises(OSError, match="No space left"):
-        files = writer(FullDisk(str(tmp_path), room))
+    files = writer(FullDisk(str(tmp_path), room))
+
+    def write() -> None:
         files.add(record_rows(page([os.urandom(40).hex().encode() for _ in range(2000)]), 0, 1))
         files.close()
-    assert files is not None
+
+    with pytest.raises(OSError, match="No space left"):
+        write()
     files.abort()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

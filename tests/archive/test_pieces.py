@@ -266,7 +266,7 @@ def test_a_task_that_cannot_write_leaves_the_table_as_it_was(client: Client, top
     directory = next(Path(copier.archive.uri).glob("topic=*"))
     aside = directory.rename(directory.parent.parent / "aside")
     directory.write_text("a file where a directory should be")
-    with pytest.raises(OSError, match="exists|Not a directory"):
+    with pytest.raises(OSError, match=r"exists|Not a directory"):
         copier.up_to(2)
     directory.unlink()
     aside.rename(directory)

@@ -14,6 +14,8 @@ table stands. Other topics, compaction and vacuum do not conflict, so topics may
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
@@ -179,7 +181,8 @@ class Ledger:
         with self._lock:
             version, found = self._files.get(topic, (-1, []))
             if version != self.version:
-                found = _stored_files(pa.table(self._table.get_add_actions(flatten=True)), topic)
+                with self._reading():
+                    found = _stored_files(pa.table(self._table.get_add_actions(flatten=True)), topic)
                 self._files[topic] = (self.version, found)
             return found
 
@@ -211,18 +214,24 @@ class Ledger:
         removed = DeltaTable(self.uri).vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
         return len(removed)
 
-    def _refresh(self) -> None:
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         from deltalake.exceptions import DeltaError
 
         try:
-            self._table.update_incremental()
+            yield
         except (DeltaError, OSError) as error:
             raise ArchiveError(f"cannot read {self.uri}: {error}") from error
+
+    def _refresh(self) -> None:
+        with self._reading():
+            self._table.update_incremental()
 
     def _position(self, topic: str) -> Position:
         version, found = self._positions.get(topic, (-1, NOWHERE))
         if version != self.version:
-            found = self._read_position(f"topics/{topic}")
+            with self._reading():
+                found = self._read_position(f"topics/{topic}")
             self._positions[topic] = (self.version, found)
         return found
 
@@ -283,7 +292,7 @@ def _open(uri: str, schema: Any, create: bool) -> Ledger:
 
 def _create(uri: str, schema: Any) -> Any:
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.exceptions import DeltaError
 
     try:
         return DeltaTable.create(uri, schema, partition_by=PARTITION_BY, description="An archive of topics")
@@ -291,7 +300,7 @@ def _create(uri: str, schema: Any) -> Any:
         # Two that begin at once: the one that came second finds the other's table.
         try:
             return DeltaTable(uri)
-        except TableNotFoundError:
+        except (DeltaError, OSError):
             raise ArchiveError(f"cannot make a table at {uri}: {error}") from error
 
 
