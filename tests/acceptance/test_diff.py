@@ -99,6 +99,14 @@ def test_limit_counts_delivered_records_not_skipped_ones(topic: TopicApi) -> Non
     assert body["next_from_seq"] == 10
 
 
+def test_a_reader_that_says_where_it_ends_stops_there_and_gets_more_at_a_time(topic: TopicApi) -> None:
+    topic.append(*range(2500))
+    assert topic.seqs(5, to_seq=8) == [6, 7, 8]
+    assert topic.seqs(0, to_seq=2400, limit=10_000) == list(range(1, 2401))
+    ended = topic.diff(2400, to_seq=2400, wait_ms=20_000)
+    assert (ended["records"], ended["next_from_seq"], ended["caught_up"]) == ([], 2400, False), "answered at once"
+
+
 # The byte budget
 
 

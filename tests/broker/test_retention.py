@@ -95,7 +95,11 @@ def test_every_partition_of_every_topic_is_looked_at_some_per_turn() -> None:
     looked: list[tuple[int, int]] = []
     runtime = OneStep()
     retention = Retention(
-        site.broker.state, runtime, lambda topic, partition: looked.append((topic.id, partition.number)), 1000
+        site.broker.state,
+        runtime,
+        lambda topic, partition: looked.append((topic.id, partition.number)),
+        1000,
+        lambda: None,
     )
     retention.start()
     turns = []

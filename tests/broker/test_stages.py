@@ -240,6 +240,15 @@ def test_stage_expires_and_gives_its_bytes_back() -> None:
     assert site.broker.state.stages.expired_total == 1
 
 
+def test_stage_expires_even_if_nobody_stages_again() -> None:
+    site = Site(disk_with_root())
+    site.create("t")
+    site.stage("orphan", "t", "one")
+    site.runtime.clock.advance(LIMITS.stage_ttl_ms)
+    site.runtime.run()
+    assert (site.broker.state.stages.stages, site.broker.state.stages.bytes) == ({}, 0)
+
+
 def test_staged_bytes_are_limited_and_freed_by_a_drop() -> None:
     limits = Limits(max_staged_bytes=100)
     site = Site(disk_with_root(), limits=limits)

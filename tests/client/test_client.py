@@ -245,6 +245,21 @@ def test_watch_goes_on_after_the_server_was_restarted(kind: str, tmp_path: Path,
     assert seen == [1, 2, 3, 4]
 
 
+def test_heads_of_many_partitions_in_one_question(client: Any, topic: str) -> None:
+    client.create(topic, partitions=2)
+    client.append(topic, [1, 2], partition=1)
+    known = {topic: {0: 0, 1: 0}, "nowhere": {0: 0}}
+    found = client.heads(known, wait_ms=20_000).topics
+    assert found["nowhere"] is None
+    assert found[topic].heads == {0: 0, 1: 2}
+    assert client.heads({topic: found[topic].heads}, wait_ms=10).topics[topic] == found[topic]
+
+
+def test_a_read_that_says_where_it_ends_stops_there(client: Any, topic: str) -> None:
+    client.append(topic, list(range(10)))
+    assert [record.seq for record in client.diff(topic, 2, to_seq=5, limit=5000).records] == [3, 4, 5]
+
+
 def test_tables_and_their_changes(client: Any, topic: str) -> None:
     assert client.put_table(topic, key_columns=["id"], columns={"id": "bigint"}).created
     events = [{"op": "insert", "after": {"id": number}, "position": number} for number in range(3)]

@@ -53,6 +53,11 @@ SCOPES = {
     ("PUT", "/api/pipelines/*"): WRITE,
     ("POST", "/api/pipelines/*/stop"): ADMIN,
     ("DELETE", "/api/pipelines/*"): DELETE,
+    ("POST", "/v0/heads"): READ,
+    ("POST", "/v0/stages"): WRITE,
+    ("DELETE", "/v0/stages/*"): WRITE,
+    ("POST", "/v0/commits"): WRITE,
+    ("GET", "/v0/producers/*"): READ,
 }
 CONTRACT_PREFIX = "/v0/"
 GUARDED = {READ, WRITE, DELETE, ADMIN, READ | WRITE, ANY_KEY}
@@ -291,3 +296,26 @@ def test_nobody_may_do_nothing_and_everyone_everything() -> None:
     assert EVERYONE.may(READ | WRITE | DELETE | ADMIN)
     assert not any(NOBODY.may_touch(name) for name in ("a", "0", "Z.x:-"))
     assert not any(NOBODY.may(scope) for scope in (READ, WRITE, DELETE, ADMIN))
+
+
+@in_house(API_KEYS=KEYS)
+async def test_names_in_stages_commits_and_questions_must_lie_within_the_prefixes(house: House) -> None:
+    for name in ("t42:a", "other"):
+        await house.ask("POST", f"/v0/topics/{name}", RECORDS, key="full")
+    mine = (await house.ask("POST", "/v0/stages?topic=t42:a", RECORDS, key="tenant")).json["stage_id"]
+    theirs = (await house.ask("POST", "/v0/stages?topic=other", RECORDS, key="full")).json["stage_id"]
+    writes = [{"topic": "t42:a", **RECORDS}, {"topic": "other", **RECORDS}]
+    for method, path, body in [
+        ("POST", "/v0/stages?topic=other", RECORDS),
+        ("DELETE", f"/v0/stages/{theirs}", None),
+        ("POST", "/v0/commits", {"stages": [mine, theirs], "producer": "p", "batch": 1}),
+        ("POST", "/v0/commits", {"writes": writes}),
+        ("POST", "/v0/heads", {"topics": {"t42:a": {"0": 0}, "other": {"0": 0}}}),
+    ]:
+        answer = await house.ask(method, path, body, key="tenant")
+        assert (answer.status, error_of(answer)["code"]) == (403, "forbidden"), (method, path)
+    assert [topic.count for topic in house.broker.state.topics.values()] == [1, 1], "nothing was written"
+    both = {"stages": [mine, theirs], "producer": "p", "batch": 1}
+    assert (await house.ask("POST", "/v0/commits", both, key="full")).json["count"] == 2
+    shown = (await house.ask("GET", "/v0/producers/p", key="tenant")).json["results"]
+    assert [each["topic"] for each in shown] == ["t42:a"]

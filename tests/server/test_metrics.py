@@ -123,6 +123,19 @@ async def test_figures_are_those_of_the_topics(house: House) -> None:
 
 
 @in_house()
+async def test_stages_and_commits_are_counted(house: House) -> None:
+    await house.ask("POST", "/v0/topics/t", RECORDS)
+    stages = [(await house.ask("POST", "/v0/stages?topic=t", RECORDS)).json["stage_id"] for _ in range(3)]
+    for _ in range(2):
+        await house.ask("POST", "/v0/commits", {"stages": stages[:1], "producer": "p", "batch": 1})
+    found = await scraped(house)
+    assert (found["topics_stages"][""], found["topics_producers"][""]) == (2, 1)
+    assert found["topics_staged_bytes"][""] > 0
+    assert (found["topics_commits_total"][""], found["topics_commit_repeats_total"][""]) == (1, 1)
+    assert found["topics_stages_expired_total"][""] == 0
+
+
+@in_house()
 async def test_histogram_is_cumulative_and_ends_with_the_count(house: House) -> None:
     await house.ask("PUT", "/v0/topics/a", {"durability": "fsync"})
     for _ in range(5):

@@ -23,6 +23,7 @@ from topics.broker.retention import Retention
 from topics.broker.routers import RouterControl
 from topics.broker.routes import ChangeTopic
 from topics.broker.runtime import Runtime
+from topics.broker.stages import expire_stages
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
@@ -74,7 +75,9 @@ class Broker:
             sync_interval_ms=settings.sync_interval_ms,
         )
         self.keeper = Keeper(fs, runtime, self.state, self.committer, settings)
-        self.retention = Retention(self.state, runtime, self.evict, settings.retention_interval_ms)
+        self.retention = Retention(
+            self.state, runtime, self.evict, settings.retention_interval_ms, lambda: expire_stages(self)
+        )
         # Writes whose idempotency key is decided but not yet remembered.
         self.keys_in_flight: dict[tuple[int, str], Append] = {}
         self.creating = 0

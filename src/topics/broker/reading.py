@@ -26,6 +26,7 @@ class ReadRequest(Struct, frozen=True):
     partition: int = 0
     from_ts: int | None = None
     epoch: int | None = None
+    to_seq: int | None = None
 
 
 class Answer(Struct):
@@ -57,7 +58,7 @@ def read(broker: "Broker", wanted: ReadRequest) -> Answer:
     if wanted.from_ts is not None:
         from_seq = max(from_seq, partition.first_at_or_after(wanted.from_ts) - 1)
     recreated = wanted.epoch is not None and wanted.epoch != topic.epoch
-    found = partition.read(from_seq, wanted.limit, wanted.budget, view, recreated=recreated)
+    found = partition.read(from_seq, wanted.limit, wanted.budget, view, to_seq=wanted.to_seq, recreated=recreated)
     counts = broker.counts
     counts.reads += 1
     counts.records_read += found.count

@@ -22,13 +22,20 @@ class Retention:
     """Walks the topics. `evict` is the broker's: true at once, noted in the log."""
 
     def __init__(
-        self, state: State, runtime: Runtime, evict: Callable[[Topic, Partition], None], interval_ms: int
+        self,
+        state: State,
+        runtime: Runtime,
+        evict: Callable[[Topic, Partition], None],
+        interval_ms: int,
+        also: Callable[[], None],
     ) -> None:
         self.passes_total = 0
         self._state = state
         self._runtime = runtime
         self._evict = evict
         self._interval_ms = interval_ms
+        # What else has a time to live: done once at the beginning of each pass.
+        self._also = also
         self._timer: Timer | None = None
         # Of the pass that is under way: the topics it has still to look at, the next one last.
         self._left: list[int] = []
@@ -45,6 +52,7 @@ class Retention:
         self._left = []
 
     def _begin(self) -> None:
+        self._also()
         self._left = list(self._state.by_id)
         self._turn()
 

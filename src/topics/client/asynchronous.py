@@ -27,6 +27,7 @@ from topics.client.values import (
     Deleted,
     Dropped,
     GroupAcked,
+    Heads,
     Health,
     JobStatus,
     Page,
@@ -97,6 +98,10 @@ class AsyncClient:
 
     async def info(self, topic: str, *, touch: bool = True) -> TopicInfo:
         return await self.run(calls.info(topic, touch))
+
+    async def heads(self, known: Mapping[str, Mapping[int, int]], *, wait_ms: int | None = None) -> Heads:
+        """How far these partitions of these topics have come; waits until one is not at the seq given for it any more."""
+        return await self.run(calls.heads(known, wait_ms))
 
     async def topics(self, prefix: str = "") -> AsyncIterator[TopicSummary]:
         """All topics with the prefix, page after page."""

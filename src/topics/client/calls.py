@@ -24,6 +24,7 @@ from topics.client.values import (
     Deleted,
     Dropped,
     GroupAcked,
+    Heads,
     Health,
     JobStatus,
     Page,
@@ -147,6 +148,11 @@ def info(topic: str, touch: bool) -> Call[TopicInfo]:
     return Call("GET", _query(_path("topics", topic), touch=touch), TopicInfo)
 
 
+def heads(known: Mapping[str, Mapping[int, int]], wait_ms: int | None) -> Call[Heads]:
+    body = {"topics": {topic: dict(partitions) for topic, partitions in known.items()}, **named(wait_ms=wait_ms)}
+    return Call("POST", "/v0/heads", Heads, body, wait_s=(wait_ms or 0) / 1000)
+
+
 def list_topics(prefix: str, page_size: int, cursor: str | None) -> Call[TopicPage]:
     return Call("GET", _query("/v0/topics", prefix=prefix, page_size=page_size, cursor=cursor), TopicPage)
 
@@ -209,8 +215,12 @@ def diff(
     from_ts: int | None = None,
     epoch: int | None = None,
     partition: int | None = None,
+    to_seq: int | None = None,
+    max_batch_bytes: int | None = None,
 ) -> Call[Page]:
+    """With `to_seq`, the last seq wanted, up to 10,000 records at a time; without, up to 1000."""
     body = _diff_body(from_seq, limit, node, include_tags, include_meta, wait_ms, from_ts, epoch, partition)
+    body |= named(to_seq=to_seq, max_batch_bytes=max_batch_bytes)
     return Call("POST", _path("topics", topic, "diff"), Page, body, wait_s=(wait_ms or 0) / 1000)
 
 

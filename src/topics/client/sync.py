@@ -30,6 +30,7 @@ from topics.client.values import (
     Deleted,
     Dropped,
     GroupAcked,
+    Heads,
     Health,
     JobStatus,
     Page,
@@ -102,6 +103,10 @@ class Client:
 
     def info(self, topic: str, *, touch: bool = True) -> TopicInfo:
         return self.run(calls.info(topic, touch))
+
+    def heads(self, known: Mapping[str, Mapping[int, int]], *, wait_ms: int | None = None) -> Heads:
+        """How far these partitions of these topics have come; waits until one is not at the seq given for it any more."""
+        return self.run(calls.heads(known, wait_ms))
 
     def topics(self, prefix: str = "") -> Iterator[TopicSummary]:
         """All topics with the prefix, page after page."""

@@ -86,6 +86,19 @@ class TopicInfo(Struct):
     partitions: list[PartitionInfo] = []
 
 
+class TopicHeads(Struct):
+    """How far each partition that was asked for has come; None for one that does not exist."""
+
+    epoch: int
+    heads: dict[int, int | None]
+
+
+class Heads(Struct):
+    """By topic; None for one that does not exist."""
+
+    topics: dict[str, TopicHeads | None]
+
+
 class TopicSummary(Struct):
     topic: str
     head_seq: int

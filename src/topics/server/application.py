@@ -19,6 +19,7 @@ from topics.server.changes import post_changes
 from topics.server.deletion import delete_records
 from topics.server.diff import diff_records
 from topics.server.groups import ack_messages, consume_messages, leave_group, seek_group
+from topics.server.heads import post_heads
 from topics.server.http import Refusal, Request, RequestHead
 from topics.server.live import Live
 from topics.server.logs import fields, request_fields
@@ -121,6 +122,7 @@ class TopicsApplication:
         add("/v0/topics/*", scope=ADMIN, put=self._with_broker(put_topic))
         add("/v0/topics/*", scope=DELETE, delete=self._with_broker(delete_topic))
         add("/v0/topics/*/diff", scope=READ, post=self._with_broker(diff_records))
+        add("/v0/heads", scope=READ, post=self._with_broker(post_heads))
         add("/v0/stages", scope=WRITE, post=self._with_broker(post_stage))
         add("/v0/stages/*", "stage", scope=WRITE, delete=self._with_broker(delete_stage))
         add("/v0/commits", scope=WRITE, post=self._with_broker(post_commit))

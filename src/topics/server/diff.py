@@ -34,6 +34,7 @@ class DiffBody(Struct):
     # Additive: begin at the first record at or after a time; tell instances of a name apart; another partition.
     from_ts: U64 | None = None
     epoch: U64 | None = None
+    # The last seq to be read. A reader that knows where it ends reads in bulk, and gets more at a time.
     to_seq: U64 | None = None
     # Bulk reads only: records whose tag matches.
     filter: Any = None
@@ -41,6 +42,8 @@ class DiffBody(Struct):
 
 
 _decoder = msgspec.json.Decoder(DiffBody)
+# Records in an answer to a reader that says where it ends.
+BOUNDED_LIMIT_MOST = 10_000
 _VIEWS = {(tags, metas): View(tags=tags, metas=metas) for tags in (False, True) for metas in (False, True)}
 
 
@@ -54,12 +57,13 @@ def diff_records(broker: Broker, request: Request, name: str) -> None:
     wanted = ReadRequest(
         name,
         check_u64("from_seq", body.from_seq),
-        min(body.limit or limits.default_limit, limits.max_limit),
+        min(body.limit or limits.default_limit, limits.max_limit if body.to_seq is None else BOUNDED_LIMIT_MOST),
         min(body.max_batch_bytes or limits.answer_bytes, limits.answer_bytes_max),
         _view(body),
         body.partition,
         body.from_ts,
         body.epoch,
+        body.to_seq,
     )
     answer = read(broker, wanted)
     wait_ms = min(body.wait_ms, limits.max_wait_ms)

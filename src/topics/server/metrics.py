@@ -272,7 +272,14 @@ def broker_metrics(broker: Broker) -> list[Metric]:
     counts = broker.counts
     committer = broker.committer
     shards = [lane.shard for lane in committer.lanes]
+    book = broker.state.stages
     return [
+        _gauge("topics_stages", "Stages that wait for a commit.", len(book.stages)),
+        _gauge("topics_staged_bytes", "Bytes they hold.", book.bytes),
+        _counter("topics_stages_expired_total", "Stages given up because no commit named them.", book.expired_total),
+        _gauge("topics_producers", "Producers whose last batch is remembered.", len(book.fences)),
+        _counter("topics_commits_total", "Commits that made something readable.", book.commits_total),
+        _counter("topics_commit_repeats_total", "Commits of batches that were there already.", book.repeats_total),
         _gauge("topics_records_live", "Records that can be read.", totals.records),
         _gauge("topics_bytes_live", "Bytes of records that can be read.", totals.bytes),
         _counter("topics_appends_total", "Writes acknowledged.", counts.appends),

@@ -7,7 +7,9 @@ exact range, or becomes a row (`data` is NULL and `meta` holds the tombstone), o
 """
 
 import json
+from array import array
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -19,7 +21,8 @@ from topics.spark.ranges import SeqRange
 
 SCHEMA = "topic STRING, partition INT, seq BIGINT, ts TIMESTAMP, node STRING, tag STRING, data STRING, meta STRING, epoch BIGINT"
 ARROW_LIMIT = 50_000
-JSON_LIMIT = 1000
+JSON_LIMIT = 10_000
+JSON_BYTES = 8 << 20
 
 
 class DataLoss(Exception):
@@ -116,7 +119,7 @@ def _arrow_pages(client: Client, wanted: SeqRange, at: int) -> tuple[list[Any], 
     return list(reader), metadata
 
 
-class _RawRecord(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}):
+class _RawRecord(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}, gc=False):
     seq: int
     ts: int
     data: Raw
@@ -133,27 +136,49 @@ class _RawPage(Struct):
     epoch: int
 
 
+_decode_page = msgspec.json.Decoder(_RawPage).decode
+
+
 def _json_pages(client: Client, wanted: SeqRange, at: int) -> tuple[list[Any], dict[str, Any]]:
     import pyarrow as pa
 
-    limit = min(JSON_LIMIT, wanted.last - at)
-    asked = diff(wanted.topic, at, limit=limit, epoch=wanted.epoch or None, partition=wanted.partition)
-    page = client.run(Call("POST", asked.path, _RawPage, asked.body))
-    records = [record for record in page.records if record.seq <= wanted.last]
+    asked = diff(
+        wanted.topic,
+        at,
+        to_seq=wanted.last,
+        limit=JSON_LIMIT,
+        max_batch_bytes=JSON_BYTES,
+        epoch=wanted.epoch or None,
+        partition=wanted.partition,
+    )
+    page = _decode_page(client.run(Call("POST", asked.path, bytes, asked.body)))
+    records = page.records
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array([record.seq for record in records], pa.int64()),
             pa.array([record.ts for record in records], pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
             pa.array([record.node for record in records], pa.string()),
             pa.array([record.tag for record in records], pa.string()),
-            pa.array([bytes(record.data).decode() for record in records], pa.string()),
-            pa.array([bytes(record.meta).decode() or None for record in records], pa.string()),
+            _texts(pa, [record.data for record in records]),
+            _texts(pa, [record.meta for record in records]),
         ],
         names=["seq", "ts", "node", "tag", "data", "meta"],
     )
-    return [batch], msgspec.to_builtins(
-        {"tombstone": page.tombstone, "next_from_seq": page.next_from_seq, "epoch": page.epoch}
-    )
+    return [batch], {"tombstone": page.tombstone, "next_from_seq": page.next_from_seq, "epoch": page.epoch}
+
+
+def _texts(pa: Any, texts: list[Raw]) -> Any:
+    """JSON texts as a column, none where one is empty. Without an object for each: 0.15 us a text rather than 0.25."""
+    lengths = list(map(len, texts))
+    if not any(lengths):
+        return pa.nulls(len(texts), pa.string())
+    ends = array("i", accumulate(lengths, initial=0))
+    column = pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
+    if all(lengths):
+        return column
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.equal(pc.binary_length(column), 0), pa.scalar(None, pa.string()), column)
 
 
 def _schema(pa: Any) -> Any:

@@ -1,6 +1,5 @@
 """The source: batch and streaming readers over ranges of seqs."""
 
-import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from functools import partial
 from typing import Any
@@ -27,6 +26,7 @@ from topics.spark.histories import Histories, Part, read_archived, recovered
 from topics.spark.options import EARLIEST, LATEST, BadOption, SourceOptions, sink_options, source_options
 from topics.spark.planning import (
     Offset,
+    PartitionState,
     available,
     first_offset,
     last_offset,
@@ -40,6 +40,8 @@ from topics.spark.sink import BatchWriter, StreamWriter, check_columns
 
 # How long a query that has caught up waits on the server for the next record before Spark asks again.
 WAIT_MS = 500
+# As many topics as one request may wait for; what happens in others is seen when it is over.
+WAIT_TOPICS = 10_000
 
 
 class TopicsDataSource(DataSource):
@@ -163,12 +165,12 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                     key: max(0, min(seqs, self._target.get(key, 0) + 1 - _at(start, key)))
                     for key, seqs in waiting.items()
                 }
-            elif not any(waiting.values()):
-                self._wait(client, states)
+            elif sum(waiting.values()) < max(1, options.min_offsets):
+                _wait(client, states)
                 states = look(client, options)
                 waiting = available(start, states)
-            if self._target is None and sum(waiting.values()) < options.min_offsets:
-                return start
+                if sum(waiting.values()) < options.min_offsets:
+                    return start
             taken = waiting if isinstance(limit, ReadAllAvailable) else share(waiting, _most(limit, options))
             return moved(start, states, taken)
 
@@ -202,13 +204,14 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def stop(self) -> None:
         pass
 
-    def _wait(self, client: Any, states: list[Any]) -> None:
-        """A look that waits on the server costs neither CPU nor latency; over several partitions a short rest must do."""
-        if len(states) == 1:
-            (only,) = states
-            client.diff(only.topic, only.head, limit=1, wait_ms=WAIT_MS, partition=only.partition)
-        elif states:
-            time.sleep(0.02)
+
+def _wait(client: Any, states: list[PartitionState]) -> None:
+    """Until one of the partitions has something new: one request, which costs neither CPU nor latency."""
+    known: dict[str, dict[int, int]] = {}
+    for state in states:
+        if state.topic in known or len(known) < WAIT_TOPICS:
+            known.setdefault(state.topic, {})[state.partition] = state.head
+    client.heads(known, wait_ms=WAIT_MS)
 
 
 def _at(start: dict[str, Any], key: tuple[str, int]) -> int:
