@@ -60,6 +60,20 @@ def batch(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
     return {"rows": frame.count()}
 
 
+def delta(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Follow a Delta table in small batches until its change topic has so many events."""
+    from topics.client import Client
+    from topics.spark.delta_feed import DeltaFeed
+    from topics.spark.job import Surroundings
+
+    feed = DeltaFeed(job["table"], job["uri"], ("id",), f"changes:{job['table']}", tuple(job["sizes"]))
+    query = feed.start(Surroundings(spark, job["url"], None, job["checkpoint"], 0, lambda fields: None))
+    with Client(job["url"]) as client:
+        while client.info(f"changes:{job['table']}").count < job["until"] and query.isActive:
+            time.sleep(0.05)
+    return {"error": str(query.exception() or "")}
+
+
 def shipped(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Send the package to the executors and say where they import it from, and which executors there are."""
     from topics.spark import ship

@@ -1,0 +1,157 @@
+"""Following a Delta table on Spark: every change is in the change topic once, whatever happens to the driver."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.delta_house import LakeTable, applied
+from tests.spark.test_exactly_once import Driver, fence
+from topics.client import Client
+from topics.spark.delta_feed import DeltaFeed, feed_jobs
+from topics.spark.job import Job, Surroundings
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> LakeTable:
+    return LakeTable(tmp_path / "orders", {"id": [1, 2, 3], "v": ["a", "b", "c"]})
+
+
+@pytest.fixture
+def start(spark: Any, client: Client, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Starts a job; ends them all."""
+    queries: list[Any] = []
+
+    def started(job: Job, checkpoint: str = "checkpoint") -> Any:
+        around = Surroundings(spark, client.url, None, str(tmp_path / checkpoint), 0, lambda fields: None)
+        queries.append(job.start(around))
+        return queries[-1]
+
+    yield started
+    for query in queries:
+        query.stop()
+
+
+def events(client: Client, topic: str) -> list[Any]:
+    return [record.data for record in client.read(topic)]
+
+
+def wait_for(condition: Callable[[], bool], query: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
+def test_a_route_that_names_a_delta_table_makes_a_job(client: Client, topic: str) -> None:
+    client.put_table(f"lake.{topic}", "delta", "/lake/orders", key_columns=["id"])
+    client.put_table(f"push.{topic}", "push", key_columns=["id"])
+    client.create(topic)
+    assert not [job for job in feed_jobs(client) if job.name == f"delta lake.{topic}"], "no route names it"
+    for table in (f"lake.{topic}", f"push.{topic}"):
+        client.sql(f'ALTER TOPIC "{topic}" ADD SOURCE "{table}" ON INSERT WITH (payload = 'full')')
+    (job,) = [job for job in feed_jobs(client) if topic in job.name]
+    assert job == DeltaFeed(f"lake.{topic}", "/lake/orders", ("id",), f"changes:lake.{topic}")
+    assert (job.name, job.kind) == (f"delta lake.{topic}", "delta")
+
+
+def test_the_table_then_its_changes_and_after_a_restart_only_what_is_new(
+    start: Callable[..., Any], client: Client, topic: str, orders: LakeTable
+) -> None:
+    changes = f"changes:{topic}"
+    job = DeltaFeed(topic, orders.uri, ("id",), changes)
+    query = start(job)
+    wait_for(lambda: client.info(changes).count == 3, query)
+    assert client.info(changes).config["durability"] == "fsync"
+    assert all([event["source"]["snapshot"] for event in events(client, changes)])
+    orders.merge({"id": [3, 4], "v": ["C", "d"]})
+    orders.delta.optimize.compact()
+    orders.delta.delete("id = 1")
+    wait_for(lambda: client.info(changes).count == 6, query)
+    query.stop()
+    orders.delta.update(updates={"v": "'B'"}, predicate="id = 2")
+    query = start(job)
+    wait_for(lambda: client.info(changes).count == 7, query)
+    assert applied(events(client, changes)) == orders.rows()
+    assert [event["op"] for event in events(client, changes)[-2:]] == ["delete", "update"]
+
+
+def test_a_new_checkpoint_begins_anew_with_a_truncate_in_every_partition(
+    start: Callable[..., Any], client: Client, topic: str, orders: LakeTable
+) -> None:
+    changes = f"changes:{topic}"
+    client.create(changes, partitions=2)
+    job = DeltaFeed(topic, orders.uri, ("id",), changes)
+    query = start(job, "first")
+    wait_for(lambda: client.info(changes).count == 3, query)
+    query.stop()
+    orders.delta.delete("id = 1")
+    query = start(job, "second")
+    wait_for(lambda: client.info(changes).count == 7, query)
+    rows = {}
+    for partition in range(2):
+        told = [record.data for record in client.read(changes, partition=partition)]
+        assert [event["op"] for event in told].count("truncate") == 1
+        rows |= applied(told)
+    assert rows == orders.rows()
+
+
+def test_a_feed_that_vacuum_took_fails_with_the_versions_and_skips_nothing(
+    start: Callable[..., Any], client: Client, topic: str, orders: LakeTable
+) -> None:
+    changes = f"changes:{topic}"
+    job = DeltaFeed(topic, orders.uri, ("id",), changes)
+    query = start(job)
+    wait_for(lambda: client.info(changes).count == 3, query)
+    query.stop()
+    orders.append({"id": [4], "v": ["d"]})
+    orders.append({"id": [5], "v": ["e"]})
+    orders.delta.optimize.compact()
+    orders.delta.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    orders.append({"id": [6], "v": ["f"]})
+    for _ in range(2):
+        query = start(job)
+        with pytest.raises(Exception, match="has lost versions 1 to 2: vacuum") as failed:
+            query.awaitTermination(PATIENCE_SECONDS)
+        assert "delete the checkpoint of this job" in str(failed.value)
+    assert client.info(changes).count == 3
+    query = start(job, "anew")
+    wait_for(lambda: client.info(changes).count == 3 + 1 + 6, query)
+    assert applied(events(client, changes)) == orders.rows()
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_driver_repeats_nothing_and_loses_nothing(client: Client, topic: str, tmp_path: Path) -> None:
+    """Killed right after a commit and again in the middle of a large version; small batches, so that both are likely."""
+    rows = 6000
+    lake = LakeTable(tmp_path / "lake", {"id": list(range(rows)), "v": ["x"] * rows})
+    lake.append({"id": list(range(rows, 2 * rows)), "v": ["y"] * rows})
+    job = {"master": "local[2]", "do": "delta", "url": client.url, "table": topic, "uri": lake.uri}
+    job |= {"checkpoint": str(tmp_path / "checkpoint"), "sizes": [500, 1000]}
+    total = 2 * rows
+    for attempt in range(2):
+        total += 2 * rows if attempt == 1 else 0
+        driver = Driver(**job, until=total)
+        try:
+            aim = fence(client, tmp_path / "checkpoint") + 4
+            deadline = time.monotonic() + 120
+            while fence(client, tmp_path / "checkpoint") < aim:
+                assert driver.process.poll() is None, "the driver ended before it was killed"
+                assert time.monotonic() < deadline, f"batch {aim} never came"
+                time.sleep(0.003)
+        finally:
+            driver.kill()
+        if attempt == 0:
+            lake.delta.update(updates={"v": "'z'"})
+    assert client.info(f"changes:{topic}").count < total, "it was killed in the middle"
+    assert Driver(**job, until=total).told()["delta"]["error"] == ""
+    told = events(client, f"changes:{topic}")
+    assert len(told) == total
+    assert applied(told) == lake.rows()
