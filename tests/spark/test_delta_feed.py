@@ -56,7 +56,7 @@ def test_a_route_that_names_a_delta_table_makes_a_job(client: Client, topic: str
     client.create(topic)
     assert not [job for job in feed_jobs(client) if job.name == f"delta lake.{topic}"], "no route names it"
     for table in (f"lake.{topic}", f"push.{topic}"):
-        client.sql(f'ALTER TOPIC "{topic}" ADD SOURCE "{table}" ON INSERT WITH (payload = 'full')')
+        client.sql(f"ALTER TOPIC \"{topic}\" ADD SOURCE \"{table}\" ON INSERT WITH (payload = 'full')")
     (job,) = [job for job in feed_jobs(client) if topic in job.name]
     assert job == DeltaFeed(f"lake.{topic}", "/lake/orders", ("id",), f"changes:lake.{topic}")
     assert (job.name, job.kind) == (f"delta lake.{topic}", "delta")
