@@ -56,7 +56,7 @@ def test_a_route_that_names_a_delta_table_makes_a_job(client: Client, topic: str
     client.create(topic)
     assert not [job for job in feed_jobs(client) if job.name == f"delta lake.{topic}"], "no route names it"
     for table in (f"lake.{topic}", f"push.{topic}"):
-        client.sql(f"ALTER TOPIC \"{topic}\" ADD SOURCE \"{table}\" ON INSERT WITH (payload = 'full')")
+        client.sql(f'ALTER TOPIC "{topic}" ADD SOURCE "{table}" ON INSERT WITH (payload = \'full\')')
     (job,) = [job for job in feed_jobs(client) if topic in job.name]
     assert job == DeltaFeed(f"lake.{topic}", "/lake/orders", ("id",), f"changes:lake.{topic}")
     assert (job.name, job.kind) == (f"delta lake.{topic}", "delta")
@@ -130,7 +130,7 @@ def test_a_feed_that_vacuum_took_fails_with_the_versions_and_skips_nothing(
 @pytest.mark.timeout(300)
 def test_a_killed_driver_repeats_nothing_and_loses_nothing(client: Client, topic: str, tmp_path: Path) -> None:
     """Killed right after a commit and again in the middle of a large version; small batches, so that both are likely."""
-    rows = 6000
+    rows = 3000
     lake = LakeTable(tmp_path / "lake", {"id": list(range(rows)), "v": ["x"] * rows})
     lake.append({"id": list(range(rows, 2 * rows)), "v": ["y"] * rows})
     job = {"master": "local[2]", "do": "delta", "url": client.url, "table": topic, "uri": lake.uri}

@@ -11,11 +11,9 @@ the events in order has the table again, not two of each row.
 import json
 from dataclasses import dataclass
 
-from msgspec import Struct
 from pyspark.sql.streaming.query import StreamingQuery
 
 from topics.client import Client, TopicInfo
-from topics.client.calls import Call
 from topics.model.errors import NotFound
 from topics.spark.delta_log import FeedTrouble
 from topics.spark.delta_source import BATCH_ROWS, NAME, SLICE_ROWS, DeltaFeedSource
@@ -59,17 +57,9 @@ class DeltaFeed:
         return writer.trigger(processingTime=f"{around.trigger_ms} milliseconds").start()
 
 
-class _Route(Struct):
-    table: str
-
-
-class _Routes(Struct):
-    routes: list[_Route]
-
-
 def feed_jobs(client: Client) -> list[Job]:
     """A job for each table of kind delta that some route names."""
-    routed = {route.table for route in client.run(Call("GET", "/api/routes", _Routes)).routes}
+    routed = {route.table_id for route in client.routes().routes}
     return [
         DeltaFeed(table.table, table.location, tuple(table.key_columns), table.topic)
         for table in client.tables()

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Struct
 
 FEED_PROPERTY = "delta.enableChangeDataFeed"
-# Files below this size are not opened to learn how heavy they are.
+# A file below this size whose rows are known is not opened to learn how wide they are.
 SMALL_BYTES = 64 << 10
-SMALL_ROWS = 1000
 # A row weighs 1 for every so many bytes.
 ROW_BYTES = 160
 # Versions that are kept in memory once read, and that a message about lost ones looks through.
@@ -131,8 +130,8 @@ class TableLog:
 
     def file_weight(self, file: TableFile) -> int:
         """Raises FileNotFoundError."""
-        if file.size < SMALL_BYTES:
-            return SMALL_ROWS if file.rows is None else file.rows
+        if file.rows is not None and file.size < SMALL_BYTES:
+            return file.rows
         return self._footer(file)[1]
 
     def file_rows(self, file: TableFile) -> int:
