@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.archive.copier import Copier
+from topics.archive import open_archive
 from topics.cli.main import main
 from topics.client import ArchivedTo, Client, JobStatus
 from topics.server.settings import load_settings
@@ -208,3 +210,34 @@ def test_a_pipeline_is_run_by_the_module_that_needs_spark(
     assert "pip install 'topics[spark]'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["pipeline", "--url", "http://x", "run"])
+
+
+def test_history_is_read_from_the_archive_and_then_live(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client() as client:
+        client.create("historic", cap_records=3)
+        for number in range(1, 6):
+            client.append("historic", [number])
+            if number == 2:
+                archive = open_archive(str(tmp_path / "table"), create=True)
+                Copier(client, archive, "historic").up_to(2)
+    # Without an archive there is what is live, and a tombstone for the rest.
+    assert main(["read", "historic", "--history", "--data"]) == 0
+    assert lines(capsys) == [3, 4, 5]
+    main(["archive", "set", "historic", str(tmp_path / "table")])
+    capsys.readouterr()
+    assert main(["read", "historic", "--history", "--data"]) == 0
+    assert lines(capsys) == [1, 2, 3, 4, 5]
+    assert main(["read", "historic", "--history", "--from-seq", "1", "--limit", "3"]) == 0
+    assert [(line["$seq"], line["data"]) for line in lines(capsys)] == [(2, 2), (3, 3), (4, 4)]
+    # A table that the server says is written to but that is not there is told in a line.
+    with Client() as client:
+        client.archive_progress("historic", [ArchivedTo(0, client.info("historic").epoch, 3)])
+    (tmp_path / "table").rename(tmp_path / "elsewhere")
+    assert main(["read", "historic", "--history"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err.startswith("topics: "), "(unavailable)" in err) == ("", 1, True, True)
+    monkeypatch.setitem(sys.modules, "topics.archive", None)
+    assert main(["read", "historic", "--history"]) == 1
+    assert "pip install 'topics[spark]'" in capsys.readouterr().err

@@ -52,6 +52,7 @@ class AppendGroup(Commit):
     """Writes of one turn to one partition, with neighbouring seqs. A write with a key or with delays stands alone."""
 
     __slots__ = (
+        "batches",
         "broker",
         "dues",
         "first_seq",
@@ -64,8 +65,7 @@ class AppendGroup(Commit):
         "topic",
         "ts",
         "unseen_most",
-        "batches",
-    )  # noqa: RUF023
+    )
 
     partition: Partition
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from topics.broker.committer import Commit
 from topics.broker.control import Configured
+from topics.broker.single import keep_fact
 from topics.engine.topic import Topic
 from topics.model.archive import Archive, ArchivedTo, ArchiveOptions
 from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError
@@ -94,29 +94,11 @@ def report_progress(
         reply(ArchiveChanged(topic))
         return
     fact = ArchiveProgressed(topic.id, archive.begun, archive.news(places), table_version, broker.runtime.now_ms())
-    lane = broker.committer.lane_of(topic.id)
-    broker.committer.check_writable(lane)
-    broker.committer.submit(lane, Progress(broker, topic, fact, reply))
 
+    def kept(error: TopicsError | None) -> None:
+        reply(ArchiveChanged(topic) if error is None else error)
 
-class Progress(Commit):
-    """An archive has come further."""
-
-    __slots__ = ("_broker", "_reply", "_topic")
-
-    def __init__(self, broker: "Broker", topic: Topic, fact: ArchiveProgressed, reply: Reply) -> None:
-        super().__init__([fact])
-        self.sync = True
-        self._broker = broker
-        self._topic = topic
-        self._reply = reply
-
-    def apply(self) -> None:
-        self._broker.state.apply(self.facts[0])
-        self._reply(ArchiveChanged(self._topic))
-
-    def fail(self, error: TopicsError) -> None:
-        self._reply(error)
+    keep_fact(broker, broker.committer.lane_of(topic.id), fact, kept)
 
 
 def _check_free(broker: "Broker", topic: Topic, options: ArchiveOptions) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from topics.broker.committer import Commit
+from topics.broker.single import keep_fact
 from topics.model.errors import NotFound, Throttled, TopicsError
 from topics.model.facts import TableDropped, TableSet
 from topics.model.table import Table
@@ -43,28 +43,6 @@ class TableBook:
 _decode_tables = msgspec.msgpack.Decoder(list[Table]).decode
 
 
-class ChangeTable(Commit):
-    """A table becomes known, changes or is forgotten; `reply` gets nothing, or what went wrong."""
-
-    __slots__ = ("_broker", "_reply")
-
-    def __init__(
-        self, broker: "Broker", fact: TableSet | TableDropped, reply: Callable[[TopicsError | None], None]
-    ) -> None:
-        super().__init__([fact])
-        self.sync = True
-        self._broker = broker
-        self._reply = reply
-
-    def apply(self) -> None:
-        self._broker.state.apply(self.facts[0])
-        self._reply(None)
-        self._broker.state.versions.tell(self.facts)
-
-    def fail(self, error: TopicsError) -> None:
-        self._reply(error)
-
-
 def put_table(broker: "Broker", table: Table, reply: Callable[[TopicsError | None], None]) -> None:
     """Make the table known, in place of what was known by its name."""
     tables = broker.state.tables.by_name
@@ -72,13 +50,13 @@ def put_table(broker: "Broker", table: Table, reply: Callable[[TopicsError | Non
         raise Throttled(
             f"the server knows {TABLES_MOST} tables already", detail={"limit": "max_tables", "max": TABLES_MOST}
         )
-    _submit(broker, TableSet(table, broker.state.versions.tables.next()), reply)
+    _keep(broker, TableSet(table, broker.state.versions.tables.next()), reply)
 
 
 def drop_table(broker: "Broker", name: str, reply: Callable[[TopicsError | None], None]) -> None:
     """Forget the table. Its change topic stays."""
     known_table(broker, name)
-    _submit(broker, TableDropped(name, broker.state.versions.tables.next()), reply)
+    _keep(broker, TableDropped(name, broker.state.versions.tables.next()), reply)
 
 
 def known_table(broker: "Broker", name: str) -> Table:
@@ -88,8 +66,6 @@ def known_table(broker: "Broker", name: str) -> Table:
     return table
 
 
-def _submit(broker: "Broker", fact: TableSet | TableDropped, reply: Callable[[TopicsError | None], None]) -> None:
+def _keep(broker: "Broker", fact: TableSet | TableDropped, reply: Callable[[TopicsError | None], None]) -> None:
     # One shard for all of them, so that their order in the log is the order they were decided in.
-    lane = broker.committer.lanes[0]
-    broker.committer.check_writable(lane)
-    broker.committer.submit(lane, ChangeTable(broker, fact, reply))
+    keep_fact(broker, broker.committer.lanes[0], fact, reply)

@@ -334,20 +334,9 @@ class AsyncClient:
                 raise
             return None
 
-    async def set_archive(
-        self,
-        topic: str,
-        uri: str,
-        *,
-        freshness_ms: int | None = None,
-        compact_interval_ms: int | None = None,
-        vacuum_hours: int | None = None,
-    ) -> ArchiveInfo:
-        """Copy the topic's records to this table; options that are not given have their defaults."""
-        options = calls.named(
-            freshness_ms=freshness_ms, compact_interval_ms=compact_interval_ms, vacuum_hours=vacuum_hours
-        )
-        return await self.run(calls.put_archive(topic, uri, options))
+    async def set_archive(self, topic: str, uri: str, **options: int | None) -> ArchiveInfo:
+        """Copy the topic's records to this table; options not given get their defaults. See `calls.put_archive`."""
+        return await self.run(calls.put_archive(topic, uri, **options))
 
     async def clear_archive(self, topic: str) -> ArchiveGone:
         """Copy the topic's records nowhere any more; the table stays."""

@@ -435,7 +435,15 @@ def get_archive(topic: str) -> Call[ArchiveInfo]:
     return Call("GET", _path("topics", topic, "archive"), ArchiveInfo)
 
 
-def put_archive(topic: str, uri: str, options: Mapping[str, Any]) -> Call[ArchiveInfo]:
+def put_archive(
+    topic: str,
+    uri: str,
+    *,
+    freshness_ms: int | None = None,
+    compact_interval_ms: int | None = None,
+    vacuum_hours: int | None = None,
+) -> Call[ArchiveInfo]:
+    options = named(freshness_ms=freshness_ms, compact_interval_ms=compact_interval_ms, vacuum_hours=vacuum_hours)
     return Call("PUT", _path("topics", topic, "archive"), ArchiveInfo, {"uri": uri, **options})
 
 

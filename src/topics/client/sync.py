@@ -333,20 +333,9 @@ class Client:
                 raise
             return None
 
-    def set_archive(
-        self,
-        topic: str,
-        uri: str,
-        *,
-        freshness_ms: int | None = None,
-        compact_interval_ms: int | None = None,
-        vacuum_hours: int | None = None,
-    ) -> ArchiveInfo:
-        """Copy the topic's records to this table; options that are not given have their defaults."""
-        options = calls.named(
-            freshness_ms=freshness_ms, compact_interval_ms=compact_interval_ms, vacuum_hours=vacuum_hours
-        )
-        return self.run(calls.put_archive(topic, uri, options))
+    def set_archive(self, topic: str, uri: str, **options: int | None) -> ArchiveInfo:
+        """Copy the topic's records to this table; options not given get their defaults. See `calls.put_archive`."""
+        return self.run(calls.put_archive(topic, uri, **options))
 
     def clear_archive(self, topic: str) -> ArchiveGone:
         """Copy the topic's records nowhere any more; the table stays."""
