@@ -177,6 +177,7 @@ def test_facts_about_a_topic_that_is_gone_raise_the_version_and_nothing_else() -
     state = site.broker.state
     state.apply(ArchiveSet(topic_id, A, 1, 1, 10))
     state.apply(TopicDeleted(topic_id))
+    assert state.archived == {}
     state.apply(ArchiveSet(topic_id, B, 2, 2, 10))
     state.apply(ArchiveProgressed(topic_id, 2, [ArchivedTo(0, 1, 1)], 1, 10))
     state.apply(ArchiveCleared(topic_id, 3))
@@ -213,6 +214,15 @@ def test_progress_that_was_decided_before_the_archive_went_to_another_table_is_n
     site.runtime.run()
     assert not any([isinstance(outcome, TopicsError) for outcome in got])
     assert (wishes(site), place(site, "t")) == ({"t": B}, (2, 1))
+
+
+def test_other_options_for_the_same_table_keep_how_far_it_has_come() -> None:
+    site = House()
+    site.append("t", 1, 2, 3)
+    put(site, "t", A)
+    report(site, "t", 3, 7)
+    put(site, "t", ArchiveOptions("s3://lake/a/", 2000))
+    assert (place(site, "t"), place(site.after_kill(), "t")) == ((3, 7), (3, 7))
 
 
 def test_two_topics_asking_for_one_table_at_once_get_it_once() -> None:
