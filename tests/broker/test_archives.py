@@ -216,6 +216,23 @@ def test_progress_that_was_decided_before_the_archive_went_to_another_table_is_n
     assert (wishes(site), place(site, "t")) == ({"t": B}, (2, 1))
 
 
+def test_progress_beside_the_end_of_its_topic_or_archive_is_decided_in_order() -> None:
+    site = House()
+    site.append("t", 1, 2, 3)
+    put(site, "t", A)
+    epoch = site.broker.topic("t").epoch
+    got: list[Any] = []
+    report_progress(site.broker, "t", [ArchivedTo(0, epoch, 2)], 1, got.append)
+    clear_archive(site.broker, "t", got.append)
+    report_progress(site.broker, "t", [ArchivedTo(0, epoch, 3)], 2, got.append)
+    site.broker.delete_topic("t", if_empty=False, reply=got.append)
+    report_progress(site.broker, "t", [ArchivedTo(0, epoch, 3)], 2, got.append)
+    site.runtime.run()
+    codes = [outcome.code if isinstance(outcome, TopicsError) else "" for outcome in got]
+    assert sorted(codes) == ["", "", "", "not_found", "topic_not_found"]
+    assert (wishes(site), wishes(site.after_kill())) == ({}, {})
+
+
 def test_other_options_for_the_same_table_keep_how_far_it_has_come() -> None:
     site = House()
     site.append("t", 1, 2, 3)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.house import House, in_house
+from tests.server.house import House, error_of, in_house
 from topics.model.errors import NotFound, Throttled
 from topics.server import pipeline as book
 from topics.server.access import Caller
@@ -119,3 +119,14 @@ async def test_figures_of_jobs_are_bounded_and_for_those_who_may_see_the_pipelin
     assert text.count("topics_pipeline_job_rows_total{") == 1
     text = (await house.ask("GET", "/v0/metrics", key="tenant")).body.decode()
     assert "topics_pipeline" not in text
+
+
+@in_house()
+async def test_one_pipeline_too_many_is_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "PIPELINES_MOST", 1)
+    assert (await house.ask("PUT", "/api/pipelines/a", {"state": "running"})).status == 200
+    answer = await house.ask("PUT", "/api/pipelines/b", {"state": "running"})
+    assert (answer.status, error_of(answer)["code"], error_of(answer)["detail"]["max"]) == (429, "throttled", 1)
+    assert (await house.ask("GET", "/api/pipelines/b")).status == 404
+    assert (await house.ask("PUT", "/api/pipelines/a", {"state": "stopped"})).status == 200
+    assert (await house.ask("PUT", "/api/pipelines/b", {"state": "running"})).status == 200
