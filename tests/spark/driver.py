@@ -51,6 +51,21 @@ def stream(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
     return {"id": str(query.id)}
 
 
+def archive(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Archive a topic with everything that is there now, in batches of that many seqs, then end."""
+    from topics.client import Client
+    from topics.spark import archive as module
+    from topics.spark.job import Surroundings
+
+    module.SEQS_PER_MS = job.get("seqs_per_ms", module.SEQS_PER_MS)
+    with Client(job["url"]) as client:
+        (found,) = [each for each in module.archive_jobs(client) if each.name == f"archive {job['topic']}"]
+    assert isinstance(found, module.ArchiveJob)
+    around = Surroundings(spark, job["url"], None, job["checkpoint"], 1000, lambda told: None)
+    found.start_with(around, availableNow=True).awaitTermination()
+    return {}
+
+
 def batch(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Read the source whole, count it, and write it to the target."""
     reader = spark.read.format("topics").option("url", job["url"]).option("subscribe", job["source"])

@@ -5,7 +5,7 @@ saying which files it wrote. The driver collects those and commits them to the t
 
 Where to go on is read from the table, never from Spark's checkpoint: the checkpoint is a schedule, and losing it costs
 nothing. A batch that Spark runs again, because its driver died, finds that the table has it, or reads exactly what the
-table lacks. A table that was removed and made again, or set back, is filled from where it stands.
+table lacks. A table that was removed is made again and filled with what the topic still has.
 
 Small files are put together, and files nobody needs are removed, by a thread beside the query: commits to a Delta table
 do not wait for it.
