@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -114,7 +115,7 @@ def shipped(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def speculate(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Write with one task that hangs on its first attempt after it has read its rows: a second attempt overtakes it."""
+    """Copy with one task that hangs on its first attempt after it has read its rows: a second attempt overtakes it."""
 
     def attempt(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -124,13 +125,15 @@ def speculate(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
         assert context is not None
         for rows in batches:
             tags = pa.array([f"attempt-{context.attemptNumber()}"] * rows.num_rows)
-            yield pa.RecordBatch.from_arrays([rows.column(0).cast(pa.string()), tags], names=["data", "tag"])
+            yield pa.RecordBatch.from_arrays([rows.column(0), tags], names=["data", "tag"])
         if context.partitionId() == 3 and context.attemptNumber() == 0:
             time.sleep(20)
 
-    frame = spark.range(0, 400, 1, 4).mapInArrow(attempt, "data STRING, tag STRING")
-    writer = frame.write.format("topics").option("url", job["url"]).option("topic", job["speculated"])
-    writer.mode("append").save()
+    reader = spark.readStream.format("topics").option("url", job["url"]).option("subscribe", job["source"])
+    frame = reader.option("startingOffsets", "earliest").option("minPartitions", 4).load().select("data")
+    writer = frame.mapInArrow(attempt, "data STRING, tag STRING").writeStream.format("topics").option("url", job["url"])
+    writer = writer.option("topic", job["speculated"]).option("checkpointLocation", job["checkpoint"] + "-speculated")
+    writer.trigger(availableNow=True).start().awaitTermination()
     return {}
 
 
@@ -144,4 +147,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:  # noqa: BLE001 - told, and then ended at once: the JVM may not answer any more
+        traceback.print_exc()
+        os._exit(1)

@@ -72,6 +72,15 @@ def test_min_partitions_cuts_ranges_and_offsets_bound_them(spark: Any, client: C
     assert [row.seq for row in frame.collect()] == list(range(11, 91))
 
 
+def test_partitions_are_assigned_and_times_begin_a_read(spark: Any, client: Client, topic: str) -> None:
+    filled(client, topic, 2, partitions=3)
+    frame = load(spark, client.url, assign=f'{{"{topic}": [0, 2]}}')
+    assert sorted([(row.partition, row.seq) for row in frame.collect()]) == [(0, 1), (0, 2), (2, 1), (2, 2)]
+    last = max([record.ts for number in range(3) for record in client.diff(topic, partition=number).records])
+    assert load(spark, client.url, subscribe=topic, startingTimestamp=last + 1).count() == 0
+    assert load(spark, client.url, subscribe=topic, startingTimestamp=1).count() == 6
+
+
 def test_several_topics_are_read_as_one_frame(spark: Any, client: Client, topic: str) -> None:
     filled(client, f"{topic}.a", 3)
     filled(client, f"{topic}.b", 4)

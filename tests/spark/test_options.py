@@ -26,7 +26,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert options.max_offsets == MAX_OFFSETS_PER_TRIGGER == 250_000
     assert (options.min_offsets, options.min_partitions) == (0, 0)
     assert options.on_data_loss == "fail"
-    assert options.connecting.transport == "arrow"
+    assert (options.connecting.transport, options.connecting.retries) == ("arrow", 8)
     assert (options.starting, options.ending, options.group) == (None, None, None)
     assert not options.queue_as_log
 
@@ -41,7 +41,6 @@ def test_every_source_option_is_understood_in_any_case() -> None:
         "subscribe": "a, b ,",
         "startingOffsets": json.dumps({"a": {"0": 15, "1": -2}}),
         "endingOffsets": json.dumps({"a": {"0": 20, "1": -1}}),
-        "startingTimestamp": "1700000000000",
         "maxOffsetsPerTrigger": "10",
         "minOffsetsPerTrigger": "5",
         "minPartitions": "7",
@@ -56,7 +55,6 @@ def test_every_source_option_is_understood_in_any_case() -> None:
         assert options.topics == ("a", "b")
         assert options.starting == Positions(None, {"a": {0: 15, 1: EARLIEST}})
         assert options.ending == Positions(None, {"a": {0: 20, 1: LATEST}})
-        assert options.starting_timestamp == 1_700_000_000_000
         assert (options.max_offsets, options.min_offsets, options.min_partitions) == (10, 5, 7)
         assert (options.on_data_loss, options.group, options.queue_as_log, options.history) == (
             "emit",
@@ -67,7 +65,9 @@ def test_every_source_option_is_understood_in_any_case() -> None:
         connecting = options.connecting
         assert (connecting.url, connecting.token, connecting.retries) == ("http://127.0.0.1:1", "secret", 2)
         assert (connecting.timeout_ms, connecting.transport) == (1500, "json")
-    assert set(given) | {"subscribePattern", "assign"} == set(SOURCE_OPTIONS)
+    at = source_options(SUBSCRIBED | {"startingTimestamp": "1700000000000"})
+    assert (at.starting_timestamp, at.starting) == (1_700_000_000_000, None)
+    assert set(given) | {"subscribePattern", "assign", "startingTimestamp"} == set(SOURCE_OPTIONS)
 
 
 def test_every_sink_option_is_understood() -> None:
@@ -134,6 +134,7 @@ def test_sparks_own_options_are_let_through() -> None:
         (SUBSCRIBED | {"startingOffsets": '{"a": {"0": -3}}'}, "startingOffsets must be"),
         (SUBSCRIBED | {"endingOffsets": "earliest"}, "cannot be earliest"),
         (SUBSCRIBED | {"endingOffsets": '{"a": {"0": -2}}'}, "cannot be earliest"),
+        (SUBSCRIBED | {"startingTimestamp": "1", "startingOffsets": "latest"}, "not both"),
         (SUBSCRIBED | {"startingTimestamp": "yesterday"}, "startingTimestamp must be a whole number"),
         (SUBSCRIBED | {"maxOffsetsPerTrigger": "0"}, "at least 1"),
         (SUBSCRIBED | {"minPartitions": "-1"}, "minPartitions must be"),

@@ -1,5 +1,8 @@
 """The streaming reader's own decisions, without Spark around them: when to wait, and how far a batch goes."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,14 +10,34 @@ from typing import Any
 
 import pytest
 
+from tests.spark.conftest import python_path
 from topics.client import Client
 from topics.spark import source
-from topics.spark.options import source_options
+from topics.spark.options import BadOption, source_options
 
 datasource = pytest.importorskip("pyspark.sql.streaming.datasource")
+types = pytest.importorskip("pyspark.sql.types")
 
 # What must not happen would take this long; what must happen takes milliseconds.
 LONG_MS = 30_000
+
+
+def test_workers_import_nothing_that_only_archives_need() -> None:
+    """Spark starts some of its workers anew for every batch."""
+    heavy = ("pandas", "pyarrow", "deltalake", "duckdb", "topics.server", "topics.broker")
+    code = f"import sys, pyspark_topics; print([name for name in {heavy} if name in sys.modules])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": python_path()}
+    )
+    assert ran.stdout.strip() == "[]", ran
+
+
+def test_a_stream_has_no_end_to_be_given(client: Client, topic: str) -> None:
+    found = source.TopicsDataSource({"url": client.url, "subscribe": topic, "endingOffsets": "latest"})
+    names = [column.split()[0] for column in source.SCHEMA.split(", ")]
+    schema = types.StructType([types.StructField(name, types.StringType()) for name in names])
+    with pytest.raises(BadOption, match="for batch queries"):
+        found.streamReader(schema)
 
 
 def reader(client: Client, topic: str, **options: Any) -> source.StreamReader:

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from topics.client import Client
-from topics.server.settings import load_settings
-from topics.testing.server import running_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -21,8 +19,9 @@ def source(spark: Any, url: str, **options: Any) -> Any:
     return reader.load()
 
 
-def sink(frame: Any, url: str, topic: str, checkpoint: Path, **trigger: Any) -> Any:
-    writer = frame.writeStream.format("topics").option("url", url).option("topic", topic).option("numRetries", 12)
+def sink(frame: Any, url: str, topic: str, checkpoint: Path, *, numRetries: int = 5, **trigger: Any) -> Any:  # noqa: N803 - as the option
+    writer = frame.writeStream.format("topics").option("url", url).option("topic", topic)
+    writer = writer.option("numRetries", numRetries)
     return writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
 
 
@@ -146,30 +145,61 @@ def test_records_lost_under_a_query_stop_it_with_the_range(
     assert data(client, f"{topic}.out") == [1, 10, 11, 12]
 
 
-def test_a_server_that_restarts_is_waited_for(spark: Any, topic: str, tmp_path: Path) -> None:
-    settings = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path / "data")}
-    query = None
+def test_less_than_the_least_waits_for_more(spark: Any, client: Client, topic: str, tmp_path: Path) -> None:
+    client.create(topic, partitions=2)
+    client.create(f"{topic}.out")
+    frame = source(spark, client.url, subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=5)
+    query = sink(frame.select("data"), client.url, f"{topic}.out", tmp_path, processingTime="0 seconds")
     try:
-        with running_server(load_settings(settings)) as url, Client(url) as client:
-            client.create("in")
-            client.create("out")
-            client.append("in", list(range(100)))
-            frame = source(
-                spark, url, subscribe="in", startingOffsets="earliest", maxOffsetsPerTrigger=40, numRetries=12
-            )
-            query = sink(frame.select("data"), url, "out", tmp_path / "checkpoint", processingTime="0 seconds")
-            query.processAllAvailable()
-        # The port is free and the query is asking: the same server comes back and the query never notices more than a wait.
-        settings["TOPICS_PORT"] = url.rsplit(":", 1)[1]
-        with running_server(load_settings(settings)) as again, Client(again) as client:
-            client.append("in", list(range(100, 200)))
-            query.processAllAvailable()
-            assert query.isActive
-            query.stop()
-            assert data(client, "out") == list(range(200))
+        client.append(topic, [1, 2, 3], partition=0)
+        query.processAllAvailable()
+        assert data(client, f"{topic}.out") == []
+        client.append(topic, [4, 5], partition=1)
+        query.processAllAvailable()
+        assert sorted(data(client, f"{topic}.out")) == [1, 2, 3, 4, 5]
+        assert [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]] == [5]
     finally:
-        if query is not None:
-            query.stop()
+        query.stop()
+
+
+def test_a_stream_reads_the_partitions_it_is_assigned_from_the_time_it_is_given(
+    spark: Any, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create(topic, partitions=3)
+    client.create(f"{topic}.out")
+    for number in range(3):
+        client.append(topic, [f"old-{number}"], partition=number)
+    (old,) = client.diff(topic, partition=1).records
+    began = client.append(topic, ["new-1"], partition=1)
+    while client.diff(topic, began.first_seq - 1, partition=1).records[0].ts == old.ts:
+        began = client.append(topic, ["new-1"], partition=1)
+    begin = client.diff(topic, began.first_seq - 1, partition=1).records[0]
+    for number in range(3):
+        client.append(topic, [f"newer-{number}"], partition=number)
+    frame = source(spark, client.url, assign=f'{{"{topic}": [1, 2]}}', startingTimestamp=begin.ts)
+    finish(sink(frame.select("data"), client.url, f"{topic}.out", tmp_path, availableNow=True))
+    assert sorted(data(client, f"{topic}.out")) == ["new-1", "newer-1", "newer-2"]
+
+
+def test_records_lost_under_a_stream_become_rows_when_asked(
+    spark: Any, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create(topic, cap_records=2)
+    client.create(f"{topic}.out")
+    client.append(topic, [1, 2])
+
+    def run() -> None:
+        frame = source(spark, client.url, subscribe=topic, startingOffsets="earliest", onDataLoss="emit")
+        rows = frame.selectExpr("coalesce(data, get_json_object(meta, '$._topics_tombstone')) AS data")
+        finish(sink(rows, client.url, f"{topic}.out", tmp_path, availableNow=True))
+
+    run()
+    client.append(topic, [3, 4, 5, 6, 7])
+    run()
+    found = data(client, f"{topic}.out")
+    assert [each for each in found if isinstance(each, int)] == [1, 2, 6, 7]
+    (lost,) = [each for each in found if isinstance(each, dict)]
+    assert (lost["gap_from"], lost["gap_to"], lost["reason"]) == (3, 5, "cap")
 
 
 def test_each_batch_written_by_hand_is_fenced_by_the_ids_it_is_given(

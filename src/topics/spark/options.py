@@ -36,6 +36,8 @@ SOURCE_OPTIONS = (
 SINK_OPTIONS = (*_CONNECTION, "topic", "queryId", "batchId")
 # A micro-batch costs 120 to 200 ms before it reads anything: larger ones amortise that.
 MAX_OFFSETS_PER_TRIGGER = 250_000
+# Tried for about ten seconds: a server that is started anew is back by then.
+NUM_RETRIES = 8
 
 # Where a partition begins or ends: a seq, or one of these.
 EARLIEST = -2
@@ -100,6 +102,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name)]
     if len(chosen) != 1:
         raise BadOption("give exactly one of subscribe (names, comma between), subscribePattern and assign (JSON)")
+    if options.text("startingOffsets") and options.text("startingTimestamp"):
+        raise BadOption("give startingOffsets or startingTimestamp, not both")
     assigned = _assigned(options.text("assign"))
     names = options.text("subscribe") or ""
     topics = tuple(assigned) or tuple([name.strip() for name in names.split(",") if name.strip()])
@@ -176,7 +180,7 @@ def _connecting(options: _Options) -> Connecting:
     return Connecting(
         options.text("url"),
         options.text("token"),
-        options.number("numRetries", 5) or 0,
+        options.number("numRetries", NUM_RETRIES, low=0) or 0,
         options.number("requestTimeoutMs", 60_000, low=1) or 60_000,
         options.word("transport", "arrow", ("arrow", "json")),
     )

@@ -5,16 +5,18 @@ Spark keeps in the checkpoint, so its shape only ever grows.
 """
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from topics.client import Client, TopicInfo
 from topics.model.errors import NotFound
-from topics.spark.histories import Histories
 from topics.spark.options import EARLIEST, LATEST, BadOption, SourceOptions
 from topics.spark.ranges import SeqRange
 from topics.spark.reading import DataLoss, recreated
+
+if TYPE_CHECKING:
+    from topics.spark.histories import Histories
 
 Offset = dict[str, dict[str, int]]
 
@@ -47,12 +49,19 @@ def look(client: Client, options: SourceOptions) -> list[PartitionState]:
 def first_offset(client: Client, options: SourceOptions, default: int) -> Offset:
     """Where a new query begins."""
     offset: Offset = {}
-    histories = Histories(client) if options.history else None
+    histories = _histories(client) if options.history else None
     for state in look(client, options):
         offset.setdefault(state.topic, {"epoch": state.epoch})[str(state.partition)] = _start(
             client, options, state, default, histories
         )
     return offset
+
+
+def _histories(client: Client) -> "Histories":
+    # Only here, as it brings much that no other query needs.
+    from topics.spark.histories import Histories
+
+    return Histories(client)
 
 
 def last_offset(client: Client, options: SourceOptions) -> Offset:
@@ -136,7 +145,7 @@ def _partitions(info: TopicInfo, assigned: tuple[int, ...] | None) -> list[Parti
 
 
 def _start(
-    client: Client, options: SourceOptions, state: PartitionState, default: int, histories: Histories | None
+    client: Client, options: SourceOptions, state: PartitionState, default: int, histories: "Histories | None"
 ) -> int:
     if options.starting is None and options.starting_timestamp is not None:
         page: Any = client.diff(

@@ -175,9 +175,15 @@ class Stager:
             names = pc.fill_null(names, self._topic)
         if names.null_count:
             raise BadOption("a row has no topic: its column is NULL and there is no option topic to fall back on")
-        rest = table.drop_columns(["topic"])
-        for name in pc.unique(names).to_pylist():
-            yield name, rest.filter(pc.equal(names, name))
+        # Sorted once, however many topics there are; stable, so that rows of one topic keep their order.
+        coded = names.combine_chunks().dictionary_encode()
+        order = pc.sort_indices(coded.indices)
+        runs = pc.run_end_encode(coded.indices.take(order))
+        rest = table.drop_columns(["topic"]).take(order)
+        start = 0
+        for code, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield coded.dictionary[code].as_py(), rest.slice(start, end - start)
+            start = end
 
     def _send(self, topic: str) -> None:
         import pyarrow as pa

@@ -1,8 +1,12 @@
-"""The source: batch and streaming readers over ranges of seqs."""
+"""The source: batch and streaming readers over ranges of seqs.
+
+Every worker imports this file, some of them anew for each batch: what only archives need (pyarrow's datasets bring pandas,
+half a second of CPU) is imported where an archive is read.
+"""
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark.sql.datasource import (
@@ -19,10 +23,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from topics.archive.ledger import StoredFile
 from topics.client import Client
 from topics.model.errors import TopicsError
-from topics.spark.histories import Histories, Part, read_archived, recovered
 from topics.spark.options import EARLIEST, LATEST, BadOption, SourceOptions, sink_options, source_options
 from topics.spark.planning import (
     Offset,
@@ -35,8 +37,12 @@ from topics.spark.planning import (
     ranges_between,
 )
 from topics.spark.ranges import SeqRange, cut, share
-from topics.spark.reading import SCHEMA, read_range
+from topics.spark.reading import SCHEMA, Elsewhere, read_range
 from topics.spark.sink import BatchWriter, StreamWriter, check_columns
+
+if TYPE_CHECKING:
+    from topics.archive.ledger import StoredFile
+    from topics.spark.histories import Part
 
 # How long a query that has caught up waits on the server for the next record before Spark asks again.
 WAIT_MS = 500
@@ -63,7 +69,10 @@ class TopicsDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         check_schema(schema)
-        return StreamReader(source_options(self.options))
+        options = source_options(self.options)
+        if options.ending is not None:
+            raise BadOption("endingOffsets is for batch queries: a stream has no end")
+        return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         options = sink_options(self.options)
@@ -85,7 +94,7 @@ def check_schema(schema: StructType) -> None:
 class RangePartition(InputPartition):
     """One task's range, and the files to read it from when it lies in an archive."""
 
-    def __init__(self, wanted: SeqRange, uri: str | None = None, files: tuple[StoredFile, ...] = ()) -> None:
+    def __init__(self, wanted: SeqRange, uri: str | None = None, files: "tuple[StoredFile, ...]" = ()) -> None:
         super().__init__((msgspec.structs.astuple(wanted), uri, [msgspec.structs.astuple(file) for file in files]))
 
     @property
@@ -93,7 +102,14 @@ class RangePartition(InputPartition):
         return SeqRange(*self.value[0])
 
     @property
-    def part(self) -> Part:
+    def is_archived(self) -> bool:
+        return self.value[1] is not None
+
+    @property
+    def part(self) -> "Part":
+        from topics.archive.ledger import StoredFile
+        from topics.spark.histories import Part
+
         _, uri, files = self.value
         return Part(self.wanted, uri, tuple([StoredFile(*file) for file in files]))
 
@@ -107,7 +123,9 @@ class _Reading:
     def _read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
         options = self._options
-        if partition.part.uri is not None:
+        if partition.is_archived:
+            from topics.spark.histories import read_archived
+
             yield from read_archived(partition.part, options.on_data_loss)
             return
         with options.connecting.client() as client:
@@ -116,14 +134,22 @@ class _Reading:
                 partition.wanted,
                 transport=options.connecting.transport,
                 on_data_loss=options.on_data_loss,
-                elsewhere=partial(recovered, client, on_data_loss=options.on_data_loss) if options.history else None,
+                elsewhere=_archives(client, options) if options.history else None,
             )
 
     def _planned(self, client: Client, ranges: list[SeqRange]) -> list[RangePartition]:
         least = self._options.min_partitions
         if not self._options.history:
             return [RangePartition(each) for each in cut(ranges, least)]
+        from topics.spark.histories import Histories
+
         return [RangePartition(each.wanted, each.uri, each.files) for each in Histories(client).split(ranges, least)]
+
+
+def _archives(client: Client, options: SourceOptions) -> Elsewhere:
+    from topics.spark.histories import recovered
+
+    return partial(recovered, client, on_data_loss=options.on_data_loss)
 
 
 class BatchReader(_Reading, DataSourceReader):
