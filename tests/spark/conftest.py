@@ -15,6 +15,8 @@ from topics.server.settings import Settings, load_settings
 from topics.testing.server import running_server
 
 _numbers = itertools.count(1)
+# For every JVM that a test starts, itself or through a driver: none lives long enough to repay the second compiler.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def server_settings(data_dir: Path, port: int = 0, **more: str) -> Settings:

@@ -98,7 +98,7 @@ def fence(client: Client, checkpoint: Path) -> int:
 @pytest.mark.timeout(3 * PATIENCE_SECONDS)
 def test_a_driver_killed_again_and_again_copies_every_record_once(client: Client, topic: str, tmp_path: Path) -> None:
     """Each attempt has another partition count, and dies right after a commit or somewhere in the next batch."""
-    records, batch = 20_000, 1000
+    records, batch = 10_000, 1000
     fill(client, topic, records)
     chance = random.Random(8)
     job = {"master": "local[2]", "do": "stream", "url": client.url, "source": topic, "target": f"{topic}.out"}

@@ -14,7 +14,8 @@ again; `sync.py` and `asynchronous.py` do the sending. A retried append never do
 Loss is a value among the records, not an exception, so that no loop can pass over it unseen.
 """
 
-from topics.client.asynchronous import AsyncClient
+from typing import TYPE_CHECKING, Any
+
 from topics.client.errors import ServerUnreachable
 from topics.client.retry import RetryPolicy
 from topics.client.sync import Client
@@ -42,6 +43,9 @@ from topics.client.values import (
     WatchedRecord,
     WatchedTombstone,
 )
+
+if TYPE_CHECKING:
+    from topics.client.asynchronous import AsyncClient
 
 __all__ = [
     "Acked",
@@ -71,3 +75,12 @@ __all__ = [
     "WatchedRecord",
     "WatchedTombstone",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """AsyncClient when it is first asked for: it brings asyncio, 60 ms that commands and Spark's workers need not wait for."""
+    if name == "AsyncClient":
+        from topics.client.asynchronous import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

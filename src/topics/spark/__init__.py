@@ -3,11 +3,11 @@
 Planning is done with values (frozen ranges of seqs); connections are opened on the worker that reads or writes, never
 pickled. The same (start, end) always gives the same rows, less what was deleted on purpose. Writing is staged by the
 tasks and made readable by the driver with one fenced commit, so a batch is there once however often it is tried.
+
+Spark imports this room in every worker, in some for each batch anew: what few need is imported where it is needed.
 """
 
 from typing import Any
-
-from topics.spark.shipping import package_zip, ship
 
 __all__ = ["package_zip", "register", "ship"]
 
@@ -17,3 +17,17 @@ def register(spark: Any) -> None:
     from topics.spark.source import TopicsDataSource
 
     spark.dataSource.register(TopicsDataSource)
+
+
+def ship(spark: Any) -> None:
+    """Send the package to the executors of this session, classic or Connect, where it is not installed."""
+    from topics.spark.shipping import ship
+
+    ship(spark)
+
+
+def package_zip(directory: str | None = None) -> str:
+    """Write the package into a zip file and return its path, for `spark.submit.pyFiles`."""
+    from topics.spark.shipping import package_zip
+
+    return package_zip(directory)
