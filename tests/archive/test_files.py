@@ -53,19 +53,28 @@ def test_statistics_stand_in_the_file_and_in_what_the_log_is_told(tmp_path: Path
     (added,) = files.close()
     told = json.loads(added.stats)
     assert told["numRecords"] == added.rows == 3
-    assert told["minValues"] == {
-        "partition": 4,
-        "epoch": 2,
-        "seq": 1,
-        "ts": "2023-11-14T22:13:20.000Z",
-        "gap_from": 3,
-    }
+    numbers = {"partition": 4, "epoch": 2, "gap_from": 3}
+    texts = {"kind": "record", "data": "1", "reason": "cap"}
+    assert told["minValues"] == {**numbers, **texts, "seq": 1, "ts": "2023-11-14T22:13:20.000Z"}
     # The log knows milliseconds only: rounded up, or a reader would skip the file for the last record's own time.
-    assert told["maxValues"] == {"partition": 4, "epoch": 2, "seq": 9, "ts": "2023-11-14T22:13:20.002Z", "gap_from": 3}
+    texts = {"kind": "tombstone", "data": "2", "reason": "cap"}
+    assert told["maxValues"] == {**numbers, **texts, "seq": 9, "ts": "2023-11-14T22:13:20.002Z"}
     assert (told["nullCount"]["gap_from"], told["nullCount"]["data"], told["nullCount"]["seq"]) == (2, 1, 0)
     group = pq.read_metadata(tmp_path / added.path).row_group(0)
     seq = group.column(FILE_SCHEMA.get_field_index("seq")).statistics
     assert (seq.min, seq.max) == (1, 9)
+
+
+@pytest.mark.parametrize("last", ["z", "\u00e9", "\U0010ffff", "\U0010ffffz"])
+def test_long_texts_are_cut_in_the_log_so_that_the_bounds_still_hold(tmp_path: Path, last: str) -> None:
+    texts = ["a" * 40 + last, "a" * 32 + last, "a" * 31 + last + "b", "\U0010ffff" * 40]
+    for text in texts:
+        files = writer(Place(str(tmp_path)))
+        files.add(record_rows(page([text.encode()]), 0, 1))
+        told = json.loads(files.close()[0].stats)
+        least, most = told["minValues"]["data"], told["maxValues"]["data"]
+        assert least.encode() <= text.encode() <= most.encode()
+        assert len(least) <= 32
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:

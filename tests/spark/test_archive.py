@@ -77,7 +77,7 @@ def test_a_topic_becomes_a_table_and_the_server_is_told_how_far(
     assert archived is not None
     assert [(each.partition, each.epoch, each.next_seq) for each in archived.archived] == [(0, epoch, 3), (1, epoch, 2)]
     assert archived.table_version == open_archive(str(tmp_path / "table")).version == told["table_version"]
-    assert (told["archived_records"], told["archived_lag"]) == (3, 0)
+    assert (told["rows"], told["lag"]) == (3, 0)
 
 
 @pytest.mark.timeout(600)

@@ -1,8 +1,9 @@
 """Files: rows become Parquet, by day, with what the Delta log is to say about each file.
 
 Row groups have at least 131,072 rows where there are as many, unless they would take more than 64 MB in memory first. The
-statistics (smallest and largest seq, epoch, partition, time and gap_from, and how many values are missing) stand both in
-the Parquet files and in the log, so that readers skip files without opening them and row groups without reading them.
+smallest and largest seq, epoch, partition, time and gap_from stand both in the Parquet files and in the log, so that readers
+skip files without opening them and row groups without reading them. The log has the other columns as well, texts cut
+short: delta-rs gives a pyarrow dataset the bounds of every column, and takes one without bounds for one without values.
 """
 
 import datetime
@@ -21,8 +22,10 @@ from topics.archive.rows import DAY_US
 
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
-# Columns of the statistics. Texts are left out: nobody looks for a range of them, and they may be long.
-_MEASURED = ("partition", "epoch", "seq", "ts", "gap_from")
+# Columns with statistics in the files themselves. Nobody looks for a range of texts, and they may be long.
+_IN_FILES = ("partition", "epoch", "seq", "ts", "gap_from")
+_TEXT_MOST = 32
+_LAST_CHARACTER = "\U0010ffff"
 _EPOCH_DAY = datetime.date(1970, 1, 1)
 
 
@@ -85,7 +88,8 @@ class _DayFile:
         self._place = place
         self._path = path
         self._date = date
-        self._measured = [name for name in _MEASURED if name in schema.names]
+        # Of bytes the log has no bounds.
+        self._measured = [field.name for field in schema if field.type != pa.binary()]
         self._sink = place.create(path)
         texts = [field.name for field in schema if field.type in (pa.string(), pa.binary())]
         try:
@@ -96,7 +100,7 @@ class _DayFile:
                 compression_level=1,
                 # Payloads hardly ever repeat: a dictionary of them costs a pass and is thrown away.
                 use_dictionary=[name for name in texts if name not in ("data", "meta")],
-                write_statistics=self._measured,
+                write_statistics=[name for name in _IN_FILES if name in schema.names],
             )
         except BaseException:
             place.remove(path)
@@ -105,8 +109,8 @@ class _DayFile:
         self._waiting_rows = 0
         self._waiting_bytes = 0
         self._rows = 0
-        self._least: dict[str, int] = {}
-        self._most: dict[str, int] = {}
+        self._least: dict[str, Any] = {}
+        self._most: dict[str, Any] = {}
         self._missing = dict.fromkeys(schema.names, 0)
 
     def add(self, rows: Any) -> None:
@@ -151,16 +155,28 @@ class _DayFile:
     def _stats(self) -> str:
         told = {
             "numRecords": self._rows,
-            "minValues": _shown(self._least, 0),
-            "maxValues": _shown(self._most, 999),
+            "minValues": {name: _at_least(name, value) for name, value in self._least.items()},
+            "maxValues": {name: _at_most(name, value) for name, value in self._most.items()},
             "nullCount": self._missing,
         }
         return msgspec.json.encode(told).decode()
 
 
-def _shown(edges: dict[str, int], round_us: int) -> dict[str, Any]:
-    """Times in the form the log has for them, which ends at milliseconds: rounded outwards, so that nothing is missed."""
-    return {name: _time(value + round_us) if name == "ts" else value for name, value in edges.items()}
+# Times in the form the log has for them end at milliseconds, texts are cut: rounded outwards, so that nothing is missed.
+
+
+def _at_least(name: str, value: Any) -> Any:
+    if name == "ts":
+        return _time(value)
+    return value[:_TEXT_MOST] if isinstance(value, str) else value
+
+
+def _at_most(name: str, value: Any) -> Any:
+    if name == "ts":
+        return _time(value + 999)
+    if not isinstance(value, str) or len(value) <= _TEXT_MOST or value[_TEXT_MOST] == _LAST_CHARACTER:
+        return value
+    return value[:_TEXT_MOST] + _LAST_CHARACTER
 
 
 def _time(value_us: int) -> str:

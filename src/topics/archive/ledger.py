@@ -260,8 +260,11 @@ def quarantine_uri(uri: str) -> str:
 
 
 def _open(uri: str, schema: Any, create: bool) -> Ledger:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+    except ImportError as error:
+        raise ArchiveError("archives need deltalake: pip install 'topics[spark]'") from error
 
     try:
         try:

@@ -151,8 +151,7 @@ class _Batches:
         at = self._ledger.position(self._job.topic)
         told: dict[str, Any] = {
             "table_version": done.version,
-            "archived_records": self._records,
-            "archived_lag": None,
+            "rows": self._records,
         }
         if self._lost:
             told["lost"] = self._lost
@@ -162,7 +161,7 @@ class _Batches:
         try:
             with self._plan.client() as client:
                 client.archive_progress(self._job.topic, places, table_version=done.version)
-                told["archived_lag"] = _lag(client.info(self._job.topic, touch=False), at)
+                told["lag"] = _lag(client.info(self._job.topic, touch=False), at)
         except TopicsError as error:
             log.warning("archive %s: progress not reported: %s", self._job.topic, error)
         self._tell(told)

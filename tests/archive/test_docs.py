@@ -1,0 +1,31 @@
+"""docs/archive.md is run as it is written, but for the blocks that need Spark; the pipeline's work is done by hand."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.archive.copier import Copier
+from topics.archive.ledger import open_archive
+from topics.client import Client
+from topics.server.settings import load_settings
+from topics.testing.server import running_server
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "archive.md"
+
+
+def test_every_block_of_the_page_runs(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    ran = 0
+    with (
+        running_server(load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path / "data")})) as url,
+        Client(url) as client,
+    ):
+        for language, block in blocks:
+            if language == "sh" and "pipeline run" in block:
+                archive = open_archive(names["LAKE"], create=True)
+                Copier(client, archive, "orders").up_to(client.info("orders").head_seq)
+            elif language == "python" and "spark." not in block:
+                exec(compile(block.replace("http://127.0.0.1:4000", url), str(PAGE), "exec"), names)
+                ran += 1
+    assert ran == 4
