@@ -79,6 +79,16 @@ def test_capped_records_fail_the_read_with_the_exact_range(client: Client, topic
 
 
 @TRANSPORTS
+def test_records_that_outlived_their_time_are_a_loss_too(client: Client, topic: str, transport: str) -> None:
+    client.create(topic, ttl_ms=1)
+    client.append(topic, [1, 2, 3])
+    while client.info(topic).count:
+        pass
+    with pytest.raises(DataLoss, match=r"records 2 to 3 were lost \(ttl\)"):
+        rows(client, topic, 2, 3, transport=transport)
+
+
+@TRANSPORTS
 def test_a_loss_becomes_a_row_when_asked(client: Client, topic: str, transport: str) -> None:
     client.create(topic, cap_records=4)
     for number in range(10):

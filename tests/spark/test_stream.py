@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from topics.client import Client
+from topics.client.calls import RecordIn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -143,6 +144,11 @@ def test_records_lost_under_a_query_stop_it_with_the_range(
         finish(start())
     finish(start(onDataLoss="ignore"))
     assert data(client, f"{topic}.out") == [1, 10, 11, 12]
+    # What is deleted on purpose is no loss.
+    client.append(topic, [RecordIn(13, tag="mistake"), RecordIn(14)])
+    client.delete(topic, match="mistake")
+    finish(start())
+    assert data(client, f"{topic}.out") == [1, 10, 11, 12, 14]
 
 
 def test_less_than_the_least_waits_for_more(spark: Any, client: Client, topic: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ already holds changes nothing.
 What belongs to no single topic is kept in sections of its own, each with a kind: see `State.sections`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec import Struct
@@ -90,14 +90,19 @@ class SectionImage(Struct, tag="section"):
     body: bytes
 
 
-encode_image = msgspec.msgpack.Encoder().encode
+def _late(encode: Callable[[], bytes]) -> bytes:
+    """A body that was left to be encoded with its image."""
+    return encode()
+
+
+encode_image = msgspec.msgpack.Encoder(enc_hook=_late).encode
 decode_header = msgspec.msgpack.Decoder(HeaderImage).decode
 decode_section = msgspec.msgpack.Decoder(TopicImage | SectionImage).decode
 
 
 def section_images(state: State) -> list[SectionImage]:
-    """All that is kept beside the topics, as it is now."""
-    return [SectionImage(kind, section.capture()) for kind, section in state.sections.items()]
+    """All that is kept beside the topics, as it is now. Encoding it may be left to another thread."""
+    return [SectionImage(kind, section.capture()) for kind, section in state.sections.items()]  # type: ignore[arg-type]
 
 
 def restore_section(state: State, image: SectionImage) -> None:

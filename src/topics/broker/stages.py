@@ -68,8 +68,10 @@ class StageBook:
     # What a snapshot keeps. Taken before the topics: a stage that is applied in between is then still there when the
     # fact that applied it is replayed.
 
-    def capture(self) -> bytes:
-        return msgspec.msgpack.encode(_Image(list(self.stages.values()), list(self.fences.values())))
+    def capture(self) -> Callable[[], bytes]:
+        # Encoded later and aside: stages may hold hundreds of megabytes, which the loop must not wait for. They never change.
+        image = _Image(list(self.stages.values()), list(self.fences.values()))
+        return lambda: msgspec.msgpack.encode(image)
 
     def restore(self, body: bytes) -> None:
         image = _decode_image(body)

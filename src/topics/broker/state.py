@@ -70,8 +70,8 @@ from topics.model.route import Route
 class Section(Protocol):
     """Something that a snapshot keeps beside the topics."""
 
-    def capture(self) -> bytes:
-        """As it is now. Facts written from the snapshot's cut on are replayed over it."""
+    def capture(self) -> bytes | Callable[[], bytes]:
+        """As it is now, encoded or to be encoded aside. Facts written from the snapshot's cut on are replayed over it."""
 
     def restore(self, body: bytes) -> None:
         """Take over what `capture` answered. All topics of the snapshot are there already."""
