@@ -136,3 +136,25 @@ def test_only_directories_are_local() -> None:
     assert local_path("file:///data/a%20b") == "/data/a b"
     assert local_path("data/a") == "data/a"
     assert local_path("s3://bucket/a") is None
+
+
+class ElsewherePlace(Place):
+    """Local files reached as those of a bucket are: through delta-rs."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self._local = None
+
+
+def test_a_place_that_is_no_directory_is_written_and_read_through_delta_rs(tmp_path: Path) -> None:
+    place = ElsewherePlace(str(tmp_path))
+    files = writer(place)
+    files.add(record_rows(page([b"1", b"2"]), 0, 1))
+    (added,) = files.close()
+    assert added.bytes == os.path.getsize(tmp_path / added.path)
+    read = pq.read_table(added.path, filesystem=place.filesystem(), partitioning=None)
+    assert read.column("data").to_pylist() == ["1", "2"]
+    files = writer(place)
+    files.add(record_rows(page([b"3"]), 0, 1))
+    files.abort()
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1

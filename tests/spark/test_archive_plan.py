@@ -265,6 +265,31 @@ def test_retention_under_a_running_archive_loses_nothing_unseen(client: Client, 
     assert kinds == {"record", "tombstone"}
 
 
+def test_a_driver_that_died_before_its_report_is_made_up_for(client: Client, topic: str, tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    client.create(topic)
+    client.append(topic, [1, 2, 3])
+    client.set_archive(topic, uri)
+    Driver(client, topic, uri, Checkpoint(), None).run()
+    assert client.archive(topic).archived == []  # type: ignore[union-attr]
+    told: dict[str, Any] = {}
+    plan = ArchivePlan(client.url, None, topic, uri, 4, 2)
+    module._Batches(ArchiveJob(topic, uri, 1000, 0, 0), plan, open_archive(uri), told.update).report()
+    archived = client.archive(topic)
+    assert archived is not None
+    assert [each.next_seq for each in archived.archived] == [4]
+    assert (told["lag"], told["table_version"]) == (0, archived.table_version)
+
+
+def test_a_report_that_does_not_get_through_is_no_trouble(client: Client, topic: str, tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    client.create(topic)
+    told: dict[str, Any] = {}
+    plan = ArchivePlan(client.url, None, topic, uri, 4, 2)
+    module._Batches(ArchiveJob(topic, uri, 1000, 0, 0), plan, open_archive(uri, create=True), told.update).report()
+    assert told == {"table_version": 0, "rows": 0}, "the topic has no archive any more"
+
+
 class FakeLedger:
     def __init__(self, trouble: bool = False) -> None:
         self.done: list[str] = []

@@ -35,7 +35,7 @@ from topics.archive.ledger import (
     open_quarantine,
     quarantine_uri,
 )
-from topics.archive.piece import Committed, Piece, Work, commit_pieces, copy_piece
+from topics.archive.piece import Piece, Work, commit_pieces, copy_piece
 from topics.archive.place import Place
 from topics.client import ArchivedTo, Client, RetryPolicy, TopicInfo
 from topics.model.errors import TopicsError
@@ -94,6 +94,8 @@ class ArchiveJob:
         # A checkpoint for each table: offsets of one mean nothing in another, also not at the same place.
         checkpoint = f"{around.checkpoint.rstrip('/')}/{ledger.table_id}"
         batches = _Batches(self, plan, ledger, around.tell)
+        # The driver before this one may have died between its last commit and its report.
+        batches.report()
         writer = frame.writeStream.foreachBatch(batches.commit).option("checkpointLocation", checkpoint)
         query = writer.trigger(**trigger).start()
         Upkeep(self, ledger, around.tell, lambda: query.isActive).start()
@@ -144,15 +146,12 @@ class _Batches:
         self._records += done.records
         self._lost += done.lost
         self._quarantined += done.quarantined
-        self._report(done)
+        self.report()
 
-    def _report(self, done: Committed) -> None:
+    def report(self) -> None:
         """For those who look on: the truth is in the table, so trouble here is no trouble of the archive."""
-        at = self._ledger.position(self._job.topic)
-        told: dict[str, Any] = {
-            "table_version": done.version,
-            "rows": self._records,
-        }
+        at, version = self._ledger.position(self._job.topic), self._ledger.version
+        told: dict[str, Any] = {"table_version": version, "rows": self._records}
         if self._lost:
             told["lost"] = self._lost
         if self._quarantined:
@@ -160,7 +159,7 @@ class _Batches:
         places = [ArchivedTo(number, at.epoch, seq) for number, seq in enumerate(at.next_seqs)]
         try:
             with self._plan.client() as client:
-                client.archive_progress(self._job.topic, places, table_version=done.version)
+                client.archive_progress(self._job.topic, places, table_version=version)
                 told["lag"] = _lag(client.info(self._job.topic, touch=False), at)
         except TopicsError as error:
             log.warning("archive %s: progress not reported: %s", self._job.topic, error)
