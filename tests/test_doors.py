@@ -23,7 +23,7 @@ DOORS: dict[str, set[str]] = {
     "server": {"model", "broker", "sql"},
     "client": {"model"},
     "archive": {"client", "model"},
-    "spark": {"archive", "client", "model"},
+    "spark": {"archive", "client", "sql", "model"},
     "capture": {"client", "model"},
     "cli": {"client", "server", "archive", "spark", "capture", "model", "broker", "storage"},
     "console": set(),

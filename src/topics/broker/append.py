@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from xxhash import xxh64_intdigest
 
 from topics.broker.committer import Commit
 from topics.engine.partition import Partition
@@ -21,6 +20,7 @@ from topics.model.batch import Batch
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, Throttled, TopicFull, TopicsError
 from topics.model.facts import Appended, Delayed, Fact, HeadMoved
 from topics.model.page import SEPARATOR, Page, joined_columns
+from topics.model.placing import hashed_partition
 from topics.storage.frame import encode_append, encode_facts
 
 if TYPE_CHECKING:
@@ -218,12 +218,6 @@ def choose_partition(topic: Topic, batch: Batch) -> Partition:
     return partitions[batch.partition]
 
 
-def hashed_partition(key: str, partitions: int) -> int:
-    """Spark computes the same as `pmod(xxhash64(key), partitions)`."""
-    value = xxh64_intdigest(key.encode(), 42)
-    return (value - (1 << 64) if value >> 63 else value) % partitions
-
-
 def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) -> AppendGroup | None:
     """Give the batch its seqs, in the group of its partition or in a new one.
 
@@ -286,13 +280,13 @@ def check_room(broker: "Broker", topic: Topic, partition: Partition, count: int,
     if 0 < config.cap_records < count:
         raise BatchTooLarge(
             f"{count} records in one write, but the topic holds at most {config.cap_records}",
-            detail={"cap_records": config.cap_records, "count": count},
+            detail={"topic": topic.name, "cap_records": config.cap_records, "count": count},
         )
     if 0 < config.cap_bytes < size:
         error = RecordTooLarge if count == 1 else BatchTooLarge
         raise error(
             f"the write takes {size} bytes, but the topic holds at most {config.cap_bytes}",
-            detail={"cap_bytes": config.cap_bytes, "bytes": size},
+            detail={"topic": topic.name, "cap_bytes": config.cap_bytes, "bytes": size},
         )
     if config.discard == "old":
         return

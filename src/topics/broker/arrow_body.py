@@ -10,11 +10,11 @@ wrong or puts up with it. Rows for several partitions are sorted by partition on
 
 from typing import Any
 
-from topics.broker.append import hashed_partition
 from topics.model.batch import Batch, columns_of, proven_json
 from topics.model.errors import BatchTooLarge, InvalidRequest
 from topics.model.limits import Limits
 from topics.model.page import SEPARATOR, page_size
+from topics.model.placing import hashed_partition
 
 # What must be escaped in a JSON string, so that a text without any of it is one between quotes.
 _ESCAPED = r'["\\\x00-\x1f]'

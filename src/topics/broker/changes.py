@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from topics.broker.append import hashed_partition
 from topics.broker.control import Configured
 from topics.broker.marks import Sifted, marks_facts
 from topics.broker.stages import CommitRequest, Committed, Write, commit
@@ -21,6 +20,7 @@ from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.facts import Placed
 from topics.model.page import SEPARATOR, page_size
+from topics.model.placing import hashed_partition
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker

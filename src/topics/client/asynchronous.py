@@ -319,9 +319,11 @@ class AsyncClient:
         """The version of all tables; with both, waits until it is another one than is known, or the time is over."""
         return (await self.run(calls.tables_version(known, wait_ms))).version
 
-    async def routes(self, version: int | None = None, wait_ms: int | None = None) -> RouteList:
-        """All routes; with both, waits until their version is another one, or the time is over."""
-        return await self.run(calls.list_routes(version, wait_ms))
+    async def routes(
+        self, version: int | None = None, wait_ms: int | None = None, *, table: str | None = None
+    ) -> RouteList:
+        """All routes, or those of one table; with both, waits until their version is another one, or the time is over."""
+        return await self.run(calls.list_routes(version, wait_ms, table))
 
     # Archives
 

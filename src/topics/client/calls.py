@@ -420,8 +420,8 @@ def tables_version(known: int | None, wait_ms: int | None) -> Call[TablePage]:
     return _versioned("/api/tables", TablePage, known, wait_ms, page_size=1)
 
 
-def list_routes(version: int | None, wait_ms: int | None) -> Call[RouteList]:
-    return _versioned("/api/routes", RouteList, version, wait_ms)
+def list_routes(version: int | None, wait_ms: int | None, table: str | None) -> Call[RouteList]:
+    return _versioned("/api/routes", RouteList, version, wait_ms, table=table)
 
 
 def drop_table(table: str) -> Call[TableGone]:

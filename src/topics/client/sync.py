@@ -318,9 +318,9 @@ class Client:
         """The version of all tables; with both, waits until it is another one than is known, or the time is over."""
         return self.run(calls.tables_version(known, wait_ms)).version
 
-    def routes(self, version: int | None = None, wait_ms: int | None = None) -> RouteList:
-        """All routes; with both, waits until their version is another one, or the time is over."""
-        return self.run(calls.list_routes(version, wait_ms))
+    def routes(self, version: int | None = None, wait_ms: int | None = None, *, table: str | None = None) -> RouteList:
+        """All routes, or those of one table; with both, waits until their version is another one, or the time is over."""
+        return self.run(calls.list_routes(version, wait_ms, table))
 
     # Archives
 

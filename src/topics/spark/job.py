@@ -12,6 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 
+class NotYet(Exception):
+    """There is nothing to run yet, and nothing wrong: ask again soon. Says what is waited for."""
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What a job finds when it is started."""

@@ -1,0 +1,264 @@
+"""Conditions: the expressions of routes, made to run over rows whose types nobody may have told.
+
+A row of a change event is JSON. Every column that an expression names is taken out of it as a text, exactly as it was
+written (`r0`, `r1`, ...; NULL for null and for what is not there), and gets its type here, in Spark:
+
+- a column whose type the server knows (`topics table add --columns`) has that type;
+- any other takes the type of what it stands beside, each time it is named: a number beside a number (DECIMAL(38,18), so
+  that no digit of an id is lost), a boolean where a condition is expected, a text beside a text; two unknown columns that
+  are compared compare as numbers when both are numbers and as texts otherwise.
+
+Nothing else about the expression changes: Spark evaluates what the route holds. A text that is not of the type it is
+taken for is NULL there, and a NULL result that is no column's own NULL is what `trouble` tells apart.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+Path = tuple[str, ...]
+
+_NUMBER = "DECIMAL(38, 18)"
+_COMPARISONS = ("EQ", "NEQ", "GT", "GTE", "LT", "LTE", "NullSafeEQ", "In", "Between")
+_NUMERIC = ("Neg", "Add", "Sub", "Mul", "Div", "Mod", "Abs", "Ceil", "Floor", "Round", "Sign")
+_TEXTUAL = ("Lower", "Upper", "Trim", "MD5", "Concat", "ConcatWs", "DPipe", "Substring", "Left", "Right")
+_ABOUT_TEXT = ("Like", "ILike", "Contains", "StartsWith", "EndsWith")
+_LOGICAL = ("And", "Or", "Not", "Is", *_ABOUT_TEXT, *_COMPARISONS)
+_CHOICES = ("Coalesce", "Greatest", "Least", "Nullif")
+_KINDS_OF_TYPES = {"BOOLEAN": "boolean", "DATE": "time", "TIMESTAMP": "time", "TIMESTAMPTZ": "time"}
+_KINDS_OF_TYPES |= {"TIMESTAMPNTZ": "time", "TEXT": "text", "VARCHAR": "text", "CHAR": "text"}
+_DECLARED = (
+    (r"tinyint|smallint|int|integer|bigint|long|short|byte|int[248]|(small|big)?serial", "number", "BIGINT"),
+    (r"double( precision)?|float([48])?|real", "number", "DOUBLE"),
+    (r"(?:decimal|numeric)\s*\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", "number", "DECIMAL"),
+    (r"decimal|numeric|number", "number", _NUMBER),
+    (r"bool(ean)?", "boolean", "BOOLEAN"),
+    (r"date", "time", "DATE"),
+    (r"timestamp(tz|_ltz|_ntz)?(\s*\(\d\))?( with(out)? time zone)?", "time", "TIMESTAMP"),
+    (r"string|text|uuid|(var)?char(\s*\(\d+\))?|character( varying)?(\s*\(\d+\))?", "text", "STRING"),
+)
+
+
+class Compiled(Struct, frozen=True):
+    """An expression over the columns of `Columns`."""
+
+    text: str
+    # The raw and the typed columns it reads, in pairs.
+    reads: tuple[tuple[str, str], ...]
+    # Whether it may be NULL although no column is and nothing went wrong: it says NULL itself.
+    may_be_null: bool
+    # It is nothing but a column.
+    bare: bool
+
+
+class Columns:
+    """The columns that a table's expressions read: where they are in a row, and as what."""
+
+    def __init__(self, declared: Mapping[str, str]) -> None:
+        self.paths: list[Path] = []
+        # Name of the typed column -> what it is in Spark's SQL.
+        self.typed: dict[str, str] = {}
+        self._declared = {name.casefold(): (name, kind) for name, kind in declared.items()}
+
+    def compiled(self, expression: str, expected: str) -> Compiled:
+        """The expression, in normal form, as something that is a "boolean" or a "text"."""
+        from topics.sql.dialect import exp, parse, write
+
+        tree = parse(f"SELECT ({expression}\n)")[0].expressions[0]
+        bare = _is_column(tree.this)
+        typist = _Typist(self)
+        typist.settle(tree, expected)
+        for leaf, name in typist.found:
+            leaf.replace(exp.column(name, quoted=True))
+        may_be_null = any(
+            [
+                isinstance(node, exp.Null | exp.Nullif)
+                or (isinstance(node, exp.Case) and node.args.get("default") is None)
+                or (isinstance(node, exp.If) and not isinstance(node.parent, exp.Case) and not node.args.get("false"))
+                for node in tree.walk()
+            ]
+        )
+        return Compiled(write(tree.this), tuple(dict.fromkeys(typist.reads)), may_be_null, bare)
+
+    def declared(self, path: Path) -> tuple[str, str] | None:
+        """Kind and type of a column that the server knows the type of."""
+        found = self._declared.get(path[0].casefold()) if len(path) == 1 else None
+        return None if found is None else declared_type(found[1])
+
+    def column(self, path: Path, kind: str) -> tuple[str, str]:
+        """The raw and the typed column for this place, made if need be."""
+        known = self._declared.get(path[0].casefold())
+        if known is not None:
+            # Names of columns are the same in any case, names in JSON are not.
+            path = (known[0], *path[1:])
+        if path not in self.paths:
+            self.paths.append(path)
+        raw = f"r{self.paths.index(path)}"
+        declared = self.declared(path)
+        name, sql = _typed(raw, kind) if declared is None else _cast(raw, declared[1])
+        if name != raw:
+            self.typed[name] = sql
+        return raw, name
+
+
+def declared_type(text: str) -> tuple[str, str] | None:
+    """Kind and Spark type of what somebody called the type of a column; None when it says nothing to us."""
+    for pattern, kind, sql in _DECLARED:
+        found = re.fullmatch(pattern, text.strip().lower())
+        if found is None:
+            continue
+        if sql == "DECIMAL":
+            precision, scale = int(found[1]), int(found[2] or 0)
+            return (kind, f"DECIMAL({precision}, {scale})") if 0 < precision <= 38 and scale <= precision else None
+        return kind, sql
+    return None
+
+
+def trouble(compiled: Compiled) -> str:
+    """SQL that is true when the result, which is NULL, is NULL because something could not be evaluated."""
+    wrong = [f"({raw} IS NOT NULL AND {typed} IS NULL)" for raw, typed in compiled.reads if raw != typed]
+    if not compiled.may_be_null:
+        # No column is NULL, nothing says NULL: a cast, a division or an overflow did.
+        raws = dict.fromkeys([raw for raw, _ in compiled.reads])
+        wrong.append("(" + " AND ".join(["TRUE", *[f"{raw} IS NOT NULL" for raw in raws]]) + ")")
+    return " OR ".join(wrong) or "FALSE"
+
+
+def _typed(raw: str, kind: str) -> tuple[str, str]:
+    number = f"CAST({raw} AS {_NUMBER})"
+    if kind == "number":
+        return f"n_{raw}", number
+    if kind == "boolean":
+        return f"b_{raw}", f"CAST({raw} AS BOOLEAN)"
+    if kind == "any":
+        # Structs compare field by field: numbers with numbers, texts with texts.
+        fields = f"named_struct('n', {number}, 't', IF({number} IS NULL, {raw}, NULL))"
+        return f"a_{raw}", f"IF({raw} IS NULL, NULL, {fields})"
+    return raw, raw
+
+
+def _cast(raw: str, sql: str) -> tuple[str, str]:
+    if sql == "STRING":
+        return raw, raw
+    name = f"d_{raw}"
+    if sql == "BIGINT":
+        # 42.7 is no whole number; Spark would take it for 42.
+        whole = f"CAST({raw} AS BIGINT)"
+        return name, f"CASE WHEN {whole} = CAST({raw} AS {_NUMBER}) THEN {whole} END"
+    return name, f"CAST({raw} AS {sql})"
+
+
+def _is_column(node: Any) -> bool:
+    return type(node).__name__ in ("Column", "Dot")
+
+
+def _path(node: Any) -> Path:
+    if type(node).__name__ == "Dot":
+        return (*_path(node.this), node.expression.name)
+    return tuple([part.name for part in node.parts])
+
+
+class _Typist:
+    """Goes through one expression and says of every column in it what it is taken for."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.found: list[tuple[Any, str]] = []
+        self.reads: list[tuple[str, str]] = []
+        self._columns = columns
+
+    def kind(self, node: Any) -> str | None:
+        """What the node is by itself: number, text, boolean or time; None when that depends on where it stands."""
+        name = type(node).__name__
+        if _is_column(node):
+            known = self._columns.declared(_path(node))
+            return None if known is None else known[0]
+        if name == "Paren":
+            return self.kind(node.this)
+        if name == "Literal":
+            return "text" if node.is_string else "number"
+        if name in _NUMERIC or name == "Length":
+            return "number"
+        if name in _TEXTUAL:
+            return "text"
+        if name in _LOGICAL or name == "Boolean":
+            return "boolean"
+        if name in ("Cast", "TryCast"):
+            kind = node.to.this
+            return _KINDS_OF_TYPES.get(kind.name if hasattr(kind, "name") else str(kind), "number")
+        if name in _CHOICES:
+            return self._first([node.this, node.args.get("expression"), *node.expressions])
+        if name in ("Case", "If"):
+            return self._first(_results(node))
+        return None
+
+    def settle(self, node: Any, expected: str) -> None:
+        """Decide for every column in the node, of which `expected` is wanted."""
+        name = type(node).__name__
+        if _is_column(node):
+            raw, typed = self._columns.column(_path(node), expected)
+            self.reads.append((raw, typed))
+            self.found.append((node, typed))
+        elif name == "Paren":
+            self.settle(node.this, expected)
+        elif name in _COMPARISONS:
+            self._compare([node.this, *_operands(node)])
+        elif name in ("And", "Or", "Not"):
+            self._all([node.this, node.args.get("expression")], "boolean")
+        elif name == "Is":
+            self.settle(node.this, "boolean" if type(node.expression).__name__ == "Boolean" else "text")
+        elif name in _NUMERIC:
+            self._all([node.this, node.args.get("expression"), node.args.get("decimals")], "number")
+        elif name in ("Left", "Right", "Substring"):
+            self.settle(node.this, "text")
+            self._all([node.args.get(part) for part in ("expression", "start", "length")], "number")
+        elif name in (*_TEXTUAL, *_ABOUT_TEXT, "Length", "Cast", "TryCast"):
+            self._all([node.this, node.args.get("expression"), *node.expressions], "text")
+        elif name in _CHOICES:
+            parts = [node.this, node.args.get("expression"), *node.expressions]
+            self._all(parts, self._first(parts) or expected)
+        elif name in ("Case", "If"):
+            self._choose(node, expected)
+
+    def _choose(self, node: Any, expected: str) -> None:
+        results = _results(node)
+        if type(node).__name__ == "If":
+            self.settle(node.this, "boolean")
+        elif node.this is not None:
+            self._compare([node.this, *[each.this for each in node.args["ifs"]]])
+        else:
+            self._all([each.this for each in node.args["ifs"]], "boolean")
+        self._all(results, self._first(results) or expected)
+
+    def _compare(self, nodes: list[Any]) -> None:
+        known = self._first(nodes)
+        if known is None:
+            known = "any" if len(nodes) > 1 and all([_is_column(_bare(node)) for node in nodes]) else "text"
+        self._all(nodes, known)
+
+    def _all(self, nodes: Iterable[Any], expected: str) -> None:
+        for node in nodes:
+            if node is not None and not isinstance(node, str):
+                self.settle(node, expected)
+
+    def _first(self, nodes: Iterable[Any]) -> str | None:
+        kinds = [self.kind(node) for node in nodes if node is not None and not isinstance(node, str)]
+        return next((kind for kind in kinds if kind is not None), None)
+
+
+def _operands(node: Any) -> list[Any]:
+    name = type(node).__name__
+    if name == "In":
+        return list(node.expressions)
+    return [node.args["low"], node.args["high"]] if name == "Between" else [node.expression]
+
+
+def _results(node: Any) -> list[Any]:
+    if type(node).__name__ == "If":
+        return [node.args.get("true"), node.args.get("false")]
+    return [*[each.args.get("true") for each in node.args["ifs"]], node.args.get("default")]
+
+
+def _bare(node: Any) -> Any:
+    return _bare(node.this) if type(node).__name__ == "Paren" else node

@@ -1,0 +1,302 @@
+"""Outbox: messages on their way from tasks to topics, made readable by one commit of the driver.
+
+A task stages what is much and hands back what is little, so that a small batch costs one request in all. The driver's
+commit names the stages and brings the rest along: all of it is readable together, once for each batch of a query.
+
+A topic that refuses its messages (it was dropped, the key may not write to it, a record is too large) costs the others
+nothing: its messages are left out, counted for their routes, and told with the server's reason. What is only a matter of time (a
+server that is away, no room for stages) is not decided here: it fails the task or the batch, which is then run again.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from topics.client import Client
+from topics.client.calls import RecordIn
+from topics.model.errors import Conflict, Forbidden, InvalidRequest, NotFound, TopicFull, TopicsError
+
+STAGE_ROWS = 20_000
+STAGE_BYTES = 8 << 20
+# What a task hands back instead of staging it, and what a commit brings along at most.
+INLINE_ROWS = 4000
+INLINE_BYTES = 1 << 20
+COMMIT_BYTES = 16 << 20
+# How long a batch waits for a topic that is full, before its messages are given up.
+FULL_WAIT_S = 10.0
+
+Refusal = InvalidRequest | NotFound | Forbidden | Conflict
+_REFUSALS = (InvalidRequest, NotFound, Forbidden, Conflict)
+
+
+class Refused(Struct):
+    """Messages of one route that its topic did not take."""
+
+    count: int
+    message: str
+
+
+class Piece(Struct):
+    """Messages for one topic: a stage, or the records themselves for one partition."""
+
+    topic: str
+    # How many messages of which route.
+    routes: dict[int, int]
+    size: int
+    stage: str | None = None
+    partition: int = 0
+    records: bytes = b""
+
+
+class _Waiting(Struct):
+    data: list[bytes]
+    metas: list[bytes]
+    partitions: list[int]
+    routes: list[int]
+    size: int = 0
+
+
+class _Record(Struct):
+    data: Raw
+    meta: dict[str, Any]
+
+
+_decode_records = msgspec.json.Decoder(list[_Record]).decode
+
+
+class Outbox:
+    """Collects the messages of one task. Each topic's stay in the order they were added."""
+
+    def __init__(self, client: Client) -> None:
+        self.pieces: list[Piece] = []
+        self.refused: dict[int, Refused] = {}
+        self._client = client
+        self._waiting: dict[str, _Waiting] = {}
+        self._size = 0
+
+    def add(self, route: int, topic: str, partition: int, data: bytes, meta: bytes) -> None:
+        waiting = self._waiting.get(topic)
+        if waiting is None:
+            waiting = self._waiting[topic] = _Waiting([], [], [], [])
+        waiting.data.append(data)
+        waiting.metas.append(meta)
+        waiting.partitions.append(partition)
+        waiting.routes.append(route)
+        size = len(data) + len(meta)
+        waiting.size += size
+        self._size += size
+        if waiting.size >= STAGE_BYTES or len(waiting.data) >= STAGE_ROWS:
+            self._stage(topic)
+        elif self._size >= 4 * STAGE_BYTES:
+            # Messages for many topics must not pile up on the worker either.
+            self._stage(max(self._waiting, key=lambda name: self._waiting[name].size))
+
+    def finish(self) -> None:
+        """Stage what is much; what is left is little enough to be handed back."""
+        while self._waiting and (
+            self._size > INLINE_BYTES or sum([len(each.data) for each in self._waiting.values()]) > INLINE_ROWS
+        ):
+            self._stage(max(self._waiting, key=lambda name: self._waiting[name].size))
+        for topic, waiting in self._waiting.items():
+            self._hand_back(topic, waiting)
+        self._waiting = {}
+
+    def refuse(self, routes: dict[int, int], message: str) -> None:
+        """Count messages that were never made."""
+        _refuse(self.refused, routes, message)
+
+    def drop(self) -> None:
+        """Give back the room of what was staged, when it will not be committed."""
+        drop_stages(self._client, self.pieces)
+
+    def _hand_back(self, topic: str, waiting: _Waiting) -> None:
+        for number in sorted(set(waiting.partitions)):
+            chosen = [index for index, each in enumerate(waiting.partitions) if each == number]
+            records = [b'{"data":%b,"meta":%b}' % (waiting.data[i], waiting.metas[i]) for i in chosen]
+            counted = _counted([waiting.routes[index] for index in chosen])
+            self.pieces.append(
+                Piece(
+                    topic, counted, sum(map(len, records)), partition=number, records=b"[" + b",".join(records) + b"]"
+                )
+            )
+
+    def _stage(self, topic: str) -> None:
+        waiting = self._waiting.pop(topic)
+        self._size -= waiting.size
+
+        def send(some: range) -> str:
+            return self._client.stage_arrow(topic, _arrow(waiting, some)).stage_id
+
+        def size_of(some: range) -> int:
+            return sum([len(waiting.data[i]) + len(waiting.metas[i]) for i in some])
+
+        rows = range(len(waiting.data))
+        for some, stage in staged(rows, send, waiting.routes, self.refused):
+            self.pieces.append(Piece(topic, _counted([waiting.routes[i] for i in some]), size_of(some), stage))
+
+
+def staged(
+    rows: range, send: Callable[[range], str], routes: list[int], refused: dict[int, Refused]
+) -> Iterable[tuple[range, str]]:
+    """Stage these rows, in as many stages as it takes to leave out only those that are refused by themselves."""
+    try:
+        yield rows, send(rows)
+    except _REFUSALS as error:
+        if len(rows) > 1 and isinstance(error, InvalidRequest):
+            middle = rows.start + len(rows) // 2
+            yield from staged(range(rows.start, middle), send, routes, refused)
+            yield from staged(range(middle, rows.stop), send, routes, refused)
+        else:
+            _refuse(refused, _counted([routes[index] for index in rows]), _reason(error))
+
+
+def drop_stages(client: Client, pieces: list[Piece]) -> None:
+    try:
+        for piece in pieces:
+            if piece.stage is not None:
+                client.drop_stage(piece.stage)
+    except TopicsError:
+        # They expire by themselves.
+        pass
+
+
+class Outcome(Struct):
+    """What became of a commit."""
+
+    deduped: bool
+    messages: int
+    refused: dict[int, Refused]
+
+
+def commit(
+    client: Client,
+    pieces: list[Piece],
+    producer: str,
+    batch: int,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """Make the pieces readable together, in their order, once for the producer's batch, less what its topic refuses."""
+    refused: dict[int, Refused] = {}
+    pieces = _ordered(client, pieces, refused)
+    isolated = False
+    patience_s = FULL_WAIT_S
+    while pieces:
+        stages = [piece.stage for piece in pieces if piece.stage is not None]
+        writes = [
+            {"topic": piece.topic, "partition": piece.partition, "records": Raw(piece.records)}
+            for piece in pieces
+            if piece.stage is None
+        ]
+        try:
+            done = client.commit(stages, writes=writes, producer=producer, batch=batch)
+            return Outcome(done.deduped, sum([sum(piece.routes.values()) for piece in pieces]), refused)
+        except TopicFull as error:
+            topic = _named(error, pieces)
+            if patience_s > 0:
+                sleep(0.5)
+                patience_s -= 0.5
+                continue
+            pieces = _without(client, pieces, topic, refused, error)
+        except _REFUSALS as error:
+            if isinstance(error, NotFound) and error.code == "stage_not_found":
+                raise
+            topic = _named(error, pieces)
+            if topic is not None:
+                pieces = _without(client, pieces, topic, refused, error)
+            elif not isolated:
+                # Something in what came along: each by itself, so that what is wrong shows.
+                pieces = [each for piece in pieces for each in _as_stages(client, piece, refused)]
+                isolated = True
+            else:
+                raise
+    return Outcome(False, 0, refused)
+
+
+def _ordered(client: Client, pieces: list[Piece], refused: dict[int, Refused]) -> list[Piece]:
+    """A commit appends its stages before what it brings along: what stands before a stage of its topic is staged, too."""
+    last_stage = {piece.topic: index for index, piece in enumerate(pieces) if piece.stage is not None}
+    along = sum([piece.size for piece in pieces if piece.stage is None])
+    result: list[Piece] = []
+    for index, piece in enumerate(pieces):
+        too_much = along > COMMIT_BYTES
+        if piece.stage is None and (too_much or index < last_stage.get(piece.topic, -1)):
+            result += _as_stages(client, piece, refused)
+            if too_much and index >= last_stage.get(piece.topic, -1):
+                # Staged now, so its followers must be as well; that only makes `along` smaller.
+                last_stage[piece.topic] = len(pieces)
+        else:
+            result.append(piece)
+    return result
+
+
+def _as_stages(client: Client, piece: Piece, refused: dict[int, Refused]) -> list[Piece]:
+    if piece.stage is not None:
+        return [piece]
+    records = [RecordIn(record.data, meta=record.meta) for record in _decode_records(piece.records)]
+    # Which of them is of which route is not known any more; the first that has some left is as good.
+    routes = [route for route, count in piece.routes.items() for _ in range(count)]
+
+    def send(some: range) -> str:
+        return client.stage(piece.topic, records[some.start : some.stop], partition=piece.partition).stage_id
+
+    return [
+        Piece(piece.topic, _counted([routes[i] for i in some]), piece.size * len(some) // len(records), stage)
+        for some, stage in staged(range(len(records)), send, routes, refused)
+    ]
+
+
+def _named(error: TopicsError, pieces: list[Piece]) -> str | None:
+    """Which of the topics the server refuses."""
+    detail = error.detail or {}
+    by_stage = {piece.stage: piece.topic for piece in pieces if piece.stage is not None}
+    name = detail.get("topic") or detail.get("name") or by_stage.get(str(detail.get("stage")))
+    return name if name in {piece.topic for piece in pieces} else None
+
+
+def _without(
+    client: Client, pieces: list[Piece], topic: str | None, refused: dict[int, Refused], error: TopicsError
+) -> list[Piece]:
+    if topic is None:
+        raise error
+    left_out = [piece for piece in pieces if piece.topic == topic]
+    for piece in left_out:
+        _refuse(refused, piece.routes, _reason(error))
+    drop_stages(client, left_out)
+    return [piece for piece in pieces if piece.topic != topic]
+
+
+def _reason(error: TopicsError) -> str:
+    return f"{error.message} ({error.code})"
+
+
+def _refuse(refused: dict[int, Refused], routes: dict[int, int], message: str) -> None:
+    for route, count in routes.items():
+        known = refused.setdefault(route, Refused(0, message))
+        known.count += count
+
+
+def _counted(routes: list[int]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for route in routes:
+        counts[route] = counts.get(route, 0) + 1
+    return counts
+
+
+def _arrow(waiting: _Waiting, some: range) -> bytes:
+    import pyarrow as pa
+
+    part = slice(some.start, some.stop)
+    table = pa.table(
+        {
+            "data": pa.array([text.decode() for text in waiting.data[part]], pa.string()),
+            "meta": pa.array([text.decode() for text in waiting.metas[part]], pa.string()),
+            "partition": pa.array(waiting.partitions[part], pa.int64()),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
