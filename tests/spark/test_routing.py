@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from tests.spark.test_stream import finish
 from topics.client import Client
-from topics.model.placing import hashed_partition
+from topics.client.calls import RecordIn
 
 pytest.importorskip("pyspark")
 
-from topics.spark.job import NotYet, Surroundings
-from topics.spark.routing import RouteJob, route_jobs
+from topics.spark.job import Surroundings
+from topics.spark.routing import RouteJob
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -128,12 +129,8 @@ def test_values_keep_every_digit(house: House) -> None:
     row = '{"id":1,"big":12345678901234567890,"exact":0.1000000000000000001,"e":1E+2,"pad":1.50,"half":"\\ud800"}'
     event = f'{{"op":"insert","ts":1,"key":{{"id":1}},"before":null,"after":{row}}}'
     house.client.create(f"changes:{house.table}")
-    from topics.client.calls import Call
-    from msgspec import Raw
 
-    house.client.run(
-        Call("POST", f"/v0/topics/changes:{house.table}/records", dict, {"records": [{"data": Raw(event.encode())}]})
-    )
+    house.client.append(f"changes:{house.table}", [RecordIn(Raw(event.encode()))])
     house.route()
     (message,) = house.client.consume(topic, "g", start="Earliest", timeout_seconds=0).messages
     assert base64.b64decode(message.payload).decode() == row
