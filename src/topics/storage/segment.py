@@ -71,7 +71,9 @@ def write_segment(
         _write_file(fs, base + ".tags", index)
         tags_checksum = xxh3_64_intdigest(index)
     first, last = pages[0], pages[-1]
-    _write_file(fs, base + ".dead", _flags_file(first.first_seq, bytes(last.last_seq - first.first_seq + 1)))
+    # Whole or not there at all: the log may still name an earlier segment that stood under this name, and whoever looks
+    # for that one must not find half of this one's flags.
+    write_flags(fs, base, first.first_seq, bytes(last.last_seq - first.first_seq + 1))
     fs.sync_directory(ROOT)
     frame_checksum = _frame_checksum(rows, body_start, body_end)
     del rows
