@@ -235,6 +235,7 @@ class Partition:
         kept: list[Segment] = []
         placed = False
         count = size = 0
+        known_to = sealed.first_seq
         for segment in self.segments:
             if not isinstance(segment, HotSegment) or not _overlap(segment, sealed):
                 kept.append(segment)
@@ -243,10 +244,12 @@ class Partition:
             size += segment.live_bytes
             flags = segment.flags()
             if flags is not None:
-                # Before `low` is taken over: what is below it is flagged as well, because only flags reach the disk.
                 seqs = range(sealed.first_seq, min(sealed.last_seq, segment.last_seq) + 1)
                 sealed.kill([seq for seq in seqs if seq >= segment.first_seq and flags[seq - segment.first_seq]])
-            sealed.kill_below(segment.low)
+            # Flagged too, because only flags reach the disk: what is below `low`, and what a snapshot left out because
+            # nothing was alive there any more. The segment on disk holds both, and would give them back.
+            sealed.kill(range(known_to, min(segment.low, sealed.last_seq + 1)))
+            known_to = segment.last_seq + 1
             around = []
             if segment.first_seq < sealed.first_seq:
                 around.append(segment.between(segment.first_seq, sealed.first_seq - 1))
