@@ -590,6 +590,27 @@ def test_a_job_that_its_dead_letter_topic_refuses_stays() -> None:
     assert bench.counters() == (0, 1, 2)
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_dead_letters_leave_every_segment_although_they_came_back_in_another_order(shards: int) -> None:
+    settings = StorageSettings(shards=shards, wal_file_bytes=8192, segment_bytes=300, margin=100)
+    bench = QueueBench(settings=settings)
+    bench.configure(max_deliveries=1, dead_letter="dlq")
+    for _ in range(3):
+        bench.append(*["x" * 100] * 4)
+    assert len(bench.broker.topic("q").partitions[0].segments) > 2
+    bench.claim(12)
+    for seq in (12, 1, 7, 5, 3, 11, 2, 4, 6, 8, 10, 9):
+        bench.nack(seq)
+    answers, _ = bench.start_claim(12)
+    for _ in range(10):
+        bench.pass_time(1)
+    assert jobs_of(answers) == []
+    for each in (bench, bench.after_kill(), bench.after_power_cut()):
+        assert each.records() == []
+        assert {record["meta"]["$dead_letter_src_seq"] for record in each.records("dlq")} == set(range(1, 13))
+        assert each.counters() == (0, 0, 12)
+
+
 def test_no_dead_letter_topic_is_made_beyond_the_bound_on_topics() -> None:
     bench = QueueBench(limits=Limits(max_topics=1))
     bench.configure(max_deliveries=1, dead_letter="dlq")
@@ -705,6 +726,24 @@ def test_an_acked_job_never_returns_to_a_synced_queue_whatever_the_crash_point()
             if not disk.was_cut:
                 break
     assert len(seen) > 3
+
+
+def test_a_job_acked_before_its_segment_was_sealed_never_returns_after_two_restarts() -> None:
+    """The first snapshot leaves out what is wholly done; the segment sealed behind it still holds those records."""
+    settings = StorageSettings(wal_file_bytes=8192, segment_bytes=600, margin=100)
+    bench = QueueBench(settings=settings)
+    bench.configure(durable=True)
+    bench.append("x" * 60, "x" * 60)
+    bench.ack(*seqs_of(bench.claim(2)))
+    bench.checkpoint()
+    bench.append(*["x" * 60] * 10)
+    assert bench.broker.topic("q").partitions[0].segments[0].sealed
+    again = bench.after_kill()
+    again.ack(*seqs_of(again.claim(1)))
+    again.checkpoint()
+    for each in (again.after_kill(), again.after_power_cut()):
+        assert seqs_of(each.records()) == list(range(4, 13))
+        assert each.counters() == (9, 0, 0)
 
 
 # Routers

@@ -39,7 +39,8 @@ def move(broker: "Broker", topic: Topic, partition: Partition, seqs: list[int], 
     leases = _leases(partition)
 
     def act(lane: Lane, release: Callable[[], None]) -> None:
-        alive = [seq for seq in seqs if partition.is_live(seq)]
+        # They were set aside in the order in which they came back; deletes take seqs in ascending order.
+        alive = sorted([seq for seq in seqs if partition.is_live(seq)])
         if broker.state.by_id.get(topic.id) is not topic or not alive:
             release()
             done(0)
