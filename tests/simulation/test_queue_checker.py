@@ -1,0 +1,194 @@
+"""The checker of queue histories is itself put to the test: each fault planted into the server must be noticed.
+
+Faults are what an honest mistake would leave behind: something not written, not synced, not checked or not counted.
+Every one of them must break the promise it is about within the seeds that `make test` plays.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.simulation.test_queue_histories import SEEDS, play
+from topics.broker import queue, settle
+from topics.broker.committer import Commit
+from topics.broker.dead_letter import Move
+from topics.broker.queue import Queues
+from topics.broker.settle import AckGroup, Lease, Nack, Told
+from topics.engine.lease import LeaseImage, Leases
+from topics.model.facts import Appended, Deleted
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def after_init(patch: pytest.MonkeyPatch, kind: type[Commit], change: Callable[[Any], None]) -> None:
+    """Each new commit of this kind is spoiled before anybody sees it."""
+    original = kind.__init__
+
+    def spoiled(commit: Any, *arguments: Any) -> None:
+        original(commit, *arguments)
+        change(commit)
+
+    patch.setattr(kind, "__init__", spoiled)
+
+
+def never_synced(commit: Any) -> None:
+    commit.sync = False
+
+
+def never_written(commit: Any) -> None:
+    commit.facts = []
+
+
+def without(kind: type) -> Callable[[Any], None]:
+    def change(commit: Any) -> None:
+        commit.facts = [fact for fact in commit.facts if not isinstance(fact, kind)]
+
+    return change
+
+
+def image_without_leases(patch: pytest.MonkeyPatch) -> None:
+    original = Leases.image
+
+    def image(leases: Leases, *, durable: bool) -> LeaseImage:
+        return original(leases, durable=False)
+
+    patch.setattr(Leases, "image", image)
+
+
+def expired_leases_count(patch: pytest.MonkeyPatch) -> None:
+    """An ack does not look at the clock."""
+    original = Queues.ack
+
+    def ack(queues: Queues, *arguments: Any) -> None:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(Leases, "expire", lambda leases, now_ms: [])
+            original(queues, *arguments)
+
+    patch.setattr(Queues, "ack", ack)
+
+
+def lease_ids_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    original = Leases.held_by
+    patch.setattr(Leases, "held_by", lambda leases, node, seqs, lease_ids: original(leases, node, seqs, None))
+
+
+def anybody_is_the_holder(patch: pytest.MonkeyPatch) -> None:
+    original = Leases.held_by
+
+    def held_by(leases: Leases, node: str, seqs: list[int], lease_ids: list[str] | None) -> Any:
+        grant = leases._held.get(seqs[0])
+        return original(leases, node if grant is None else grant.node, seqs, lease_ids)
+
+    patch.setattr(Leases, "held_by", held_by)
+
+
+def returns_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    def give_back(leases: Leases, seqs: list[int], due_ms: int | None) -> None:
+        counts = {seq: leases.deliveries(seq) - 1 for seq in seqs}
+        for seq, count in counts.items():
+            leases.restore_returned(seq, count, due_ms)
+        if leases.wake is not None:
+            leases.wake()
+
+    patch.setattr(Leases, "give_back", give_back)
+
+
+def returns_are_not_counted_in_the_log(patch: pytest.MonkeyPatch) -> None:
+    original = settle.returned_fact
+
+    def returned_fact(topic: Any, partition: Any, seqs: list[int], deliveries: list[int], due: int | None) -> Any:
+        return original(topic, partition, seqs, [count - 1 for count in deliveries], due)
+
+    patch.setattr(settle, "returned_fact", returned_fact)
+    patch.setattr(queue, "returned_fact", returned_fact)
+
+
+def nothing_is_leaving(patch: pytest.MonkeyPatch) -> None:
+    """An ack that waits for its sync does not keep the job from ending up with somebody else."""
+    patch.setattr(Leases, "leave", lambda leases, parts: None)
+
+
+def connections_release_everything_of_their_node(patch: pytest.MonkeyPatch) -> None:
+    def of_basket(leases: Leases, basket: set[int]) -> list[int]:
+        nodes = {grant.node for seq, grant in leases._held.items() if seq in basket}
+        return [seq for seq, grant in leases._held.items() if grant.node in nodes]
+
+    patch.setattr(Leases, "of_basket", of_basket)
+
+
+def delays_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    original = Leases.give_back
+    patch.setattr(Leases, "give_back", lambda leases, seqs, due_ms: original(leases, seqs, None))
+
+
+def the_bound_is_one_too_many(patch: pytest.MonkeyPatch) -> None:
+    original = Leases.take
+    patch.setattr(Leases, "take", lambda leases, partition, most, bound: original(leases, partition, most, bound + 1))
+
+
+def dead_letters_are_deleted_in_the_order_they_came_back(patch: pytest.MonkeyPatch) -> None:
+    """Deletes find their segments by ascending seqs; out of order they miss some."""
+    after_init(patch, Move, lambda move: move._seqs.reverse())
+
+
+FAULTS: dict[str, tuple[Plant, str]] = {
+    "acks are answered before they are synced": (
+        lambda patch: after_init(patch, AckGroup, never_synced),
+        "an acked job (is back|returned)",
+    ),
+    "the frame of a dead letter lacks the delete": (
+        lambda patch: after_init(patch, Move, without(Deleted)),
+        "a dead letter is still a job|a dead letter came twice",
+    ),
+    "the frame of a dead letter lacks the copy": (
+        lambda patch: after_init(patch, Move, without(Appended)),
+        "a job is lost|a held job is gone|assert .* == ",
+    ),
+    "dead letters are deleted out of order": (
+        dead_letters_are_deleted_in_the_order_they_came_back,
+        "a dead letter is still a job|a dead letter came twice",
+    ),
+    "durable leases are not written": (
+        lambda patch: after_init(patch, Lease, never_written),
+        "in flight|not with its holder|is leased twice|delivery",
+    ),
+    "durable leases are told before they are synced": (
+        lambda patch: after_init(patch, Lease, never_synced),
+        "in flight|not with its holder|is leased twice|delivery",
+    ),
+    "extensions are not written": (
+        lambda patch: after_init(patch, Told, never_written),
+        "in flight|not with its holder|is leased twice|delivery",
+    ),
+    "nacks are not written": (lambda patch: after_init(patch, Nack, never_written), "in flight|delayed|delivery"),
+    "snapshots hold no leases": (
+        image_without_leases,
+        "delayed|in flight|not with its holder|is leased twice|delivery",
+    ),
+    "an expired lease is accepted": (expired_leases_count, "held|stale lease"),
+    "lease ids are not compared": (lease_ids_are_not_compared, "a stale lease was honoured"),
+    "nodes are not compared": (anybody_is_the_holder, "a stranger's ack was honoured|a stale lease was honoured"),
+    "nacks forget the delivery": (returns_are_not_counted, "delivery|came too often"),
+    "nacks forget the delivery in the log": (returns_are_not_counted_in_the_log, "delivery|came too often"),
+    "an ack under way protects nothing": (nothing_is_leaving, "went to another while it was acked|in flight"),
+    "a connection releases what is not its own": (
+        connections_release_everything_of_their_node,
+        "in flight|not with its holder|leased twice",
+    ),
+    "delays of nacks are dropped": (delays_are_dropped, "delayed|before it was due"),
+    "one delivery too many is allowed": (the_bound_is_one_too_many, "came too often"),
+}
+
+
+def play_all() -> None:
+    for seed in range(SEEDS):
+        play(seed)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_checker_notices(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, promise = FAULTS[fault]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=promise):
+        play_all()
