@@ -12,11 +12,12 @@ from msgspec import Raw
 from tests.spark.test_stream import finish
 from topics.client import Client
 from topics.client.calls import RecordIn
+from topics.model.placing import hashed_partition
 
 pytest.importorskip("pyspark")
 
-from topics.spark.job import Surroundings
-from topics.spark.routing import RouteJob
+from topics.spark.job import NotYet, Surroundings
+from topics.spark.routing import RouteJob, route_jobs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -126,11 +127,198 @@ def test_consumer_groups_get_the_envelope_and_records_tell_where_they_come_from(
 
 def test_values_keep_every_digit(house: House) -> None:
     topic = house.topic("out", "ON INSERT WHERE (big = 12345678901234567890 AND exact > 0.1) WITH (payload = 'full')")
-    row = '{"id":1,"big":12345678901234567890,"exact":0.1000000000000000001,"e":1E+2,"pad":1.50,"half":"\\ud800"}'
+    row = '{"id":1,"big":12345678901234567890,"exact":0.100000000000000001,"e":1E+2,"pad":1.50,"half":"\\ud800"}'
     event = f'{{"op":"insert","ts":1,"key":{{"id":1}},"before":null,"after":{row}}}'
     house.client.create(f"changes:{house.table}")
-
     house.client.append(f"changes:{house.table}", [RecordIn(Raw(event.encode()))])
     house.route()
     (message,) = house.client.consume(topic, "g", start="Earliest", timeout_seconds=0).messages
     assert base64.b64decode(message.payload).decode() == row
+
+
+def test_null_is_no_match_and_types_follow_what_stands_beside_them(house: House) -> None:
+    conditions = {
+        "amount > 9.5": [1, 2],
+        "NOT (amount > 9.5)": [3],
+        "amount > 9.5 OR ok": [1, 2, 3],
+        "amount > 9.5 AND ok": [1],
+        "ok = true": [1, 3],
+        "ok": [1, 3],
+        "NOT ok": [2],
+        "ok IS NULL": [4],
+        "name = '10'": [1],
+        "name <> '10'": [2, 3],
+        "name IN ('10', 'it''s')": [1, 2],
+        "name LIKE 'é%'": [3],
+        "amount IN (10, 11)": [1],
+        "amount BETWEEN 3 AND 10": [1, 3],
+        "big = 9007199254740993": [1],
+        "big > 9007199254740992": [1, 3],
+        "a < b": [1, 3],
+        "a = b": [2],
+        "amount <=> NULL": [4],
+        "nested.inner.deep = 'x'": [2],
+        "CASE WHEN amount > 5 THEN 'many' ELSE 'few' END = 'few'": [3, 4],
+        "COALESCE(amount, 0) = 0": [4],
+        "LENGTH(name) = 2 AND UPPER(name) = '10'": [1],
+        "amount * 2 >= 20.0": [1, 2],
+        "CAST(name AS INT) = 10": [1],
+        "`odd name` || '!' = '5!'": [3],
+        "day >= '2026-01-02'": [2],
+    }
+    for index, condition in enumerate(conditions):
+        house.topic(f"c{index}", f"ON INSERT WHERE ({condition})")
+    house.insert(
+        {
+            "id": 1,
+            "amount": 10,
+            "ok": True,
+            "name": "10",
+            "big": 9007199254740993,
+            "a": 9,
+            "b": 10,
+            "day": "2026-01-01",
+        },
+        {"id": 2, "amount": 11.5, "ok": False, "name": "it's", "big": 9007199254740992, "a": 7, "b": 7.0}
+        | {"nested": {"inner": {"deep": "x"}}, "day": "2026-01-02T00:00:00Z"},
+        {"id": 3, "amount": 3, "ok": True, "name": "é", "big": 9007199254740994, "a": "a", "b": "b", "odd name": 5},
+        {"id": 4, "amount": None, "ok": None, "name": None, "big": None, "a": None, "b": 1},
+    )
+    house.route()
+    found = {condition: [row["id"] for row in house.data(f"c{i}")] for i, condition in enumerate(conditions)}
+    assert found == conditions
+
+
+def test_a_known_schema_gives_columns_their_types(house: House) -> None:
+    house.client.put_table(
+        house.table, "push", key_columns=["id"], columns={"id": "bigint", "Price": "numeric(10,2)", "at": "timestamp"}
+    )
+    house.topic("price", "ON INSERT WHERE (price = 1.5)")
+    house.topic("whole", "ON INSERT WHERE (id / 2 = 1.5)")
+    house.topic("time", "ON INSERT WHERE (at > CAST('2026-01-01T12:00:00+02:00' AS TIMESTAMP))")
+    house.insert(
+        {"id": 3, "Price": "1.50", "at": "2026-01-01T10:30:00Z"}, {"id": 4, "Price": 2, "at": "2026-01-01 09:59:00"}
+    )
+    house.route()
+    assert [house.data(name) for name in ("price", "whole", "time")] == [[{"id": 3}], [{"id": 3}], [{"id": 3}]]
+
+
+def test_what_cannot_be_evaluated_is_no_match_counted_and_costs_the_others_nothing(house: House) -> None:
+    house.topic("good", "ON INSERT WHERE (n >= 0)")
+    house.topic("zero", "ON INSERT WHERE (10 / n > 1)")
+    house.topic("cast", "ON INSERT WHERE (CAST(word AS INT) > 1)")
+    house.topic("absent", "ON INSERT WHERE (nowhere = 1)")
+    house.topic("type", "ON INSERT WHERE (word > 5)")
+    house.topic("number", "ON INSERT WHERE (n + 1)")
+    house.topic("refused", "ON INSERT WHERE (ROUND(n, n) = 1)")
+    house.topic("key", "ON INSERT WITH (payload = 'key', key = 'nowhere')")
+    gone = house.topic("gone")
+    house.insert({"id": 1, "n": 0, "word": "a"}, {"id": 2, "n": 1, "word": "7"}, {"id": 3, "n": None, "word": None})
+    house.send({"op": "truncate"})
+    house.client.append(f"changes:{house.table}", ["nonsense", {"op": "merge"}, {"op": "insert", "after": 5}])
+    # A topic takes its routes with it; a name that is taken by another topic meanwhile does not get them.
+    house.client.drop(gone)
+    notes = house.route()
+    assert house.data("good") == [{"id": 1}, {"id": 2}]
+    assert house.data("zero") == [{"id": 2}]
+    assert house.data("cast") == [{"id": 2}]
+    assert house.data("type") == [{"id": 2}]
+    assert house.data("absent") == []
+    assert sorted(house.trouble()) == [
+        ("absent", "column_missing", 3),
+        ("cast", "not_evaluated", 1),
+        ("key", "refused", 3),
+        ("number", "broken", None),
+        ("refused", "broken", None),
+        ("type", "not_evaluated", 1),
+        ("zero", "not_evaluated", 1),
+    ]
+    assert (notes["truncates"], notes["unreadable"], notes["rows"], notes["refused"]) == (1, 3, 7, 3)
+
+
+def test_messages_go_to_the_partition_of_their_key_in_order(house: House) -> None:
+    house.client.create(f"changes:{house.table}", partitions=3)
+    house.topic("by", "ON UPDATE PARTITION BY (who) WITH (payload = 'full')", partitions=4)
+    house.topic("sum", "ON UPDATE PARTITION BY (n % 5) WITH (payload = 'full')", partitions=4)
+    house.topic("plain", "ON UPDATE WITH (payload = 'full')", partitions=4)
+    rows = [{"id": n % 7, "who": f"u{n % 3}" if n % 4 else None, "n": n} for n in range(200)]
+    house.send(*[{"op": "update", "ts": 1, "after": row} for row in rows])
+    house.route()
+    for name, text in (
+        ("by", lambda row: row["who"] or ""),
+        ("sum", lambda row: str(row["n"] % 5)),
+        ("plain", lambda row: json.dumps({"id": row["id"]}, separators=(",", ":"))),
+    ):
+        seen = []
+        for number in range(4):
+            found = [record.data for record in house.client.read(f"{house.table}.{name}", partition=number)]
+            assert {hashed_partition(text(row), 4) for row in found} <= {number}
+            for key in range(7):
+                of_key = [row["n"] for row in found if row["id"] == key]
+                assert of_key == sorted(of_key)
+            seen += found
+        assert sorted([row["n"] for row in seen]) == list(range(200))
+
+
+def test_many_tables_feed_one_topic_and_one_change_many(
+    house: House, spark: Any, client: Client, tmp_path: Path
+) -> None:
+    other = House(spark, client, tmp_path / "other")
+    house.topic("a")
+    house.topic("b")
+    client.sql(f'ALTER TOPIC "{house.table}.a" ADD SOURCE "{other.table}" ON INSERT')
+    house.insert({"id": 1})
+    other.insert({"id": 2})
+    house.route()
+    other.route()
+    assert (house.data("a"), house.data("b")) == ([{"id": 1}, {"id": 2}], [{"id": 1}])
+    names = {job.name for job in route_jobs(client)}
+    assert {f"route {house.table}", f"route {other.table}"} <= names
+
+
+def test_a_thousand_routes_find_their_changes(house: House) -> None:
+    for number in range(10):
+        house.client.create(f"{house.table}.m{number}")
+    for number in range(1000):
+        house.topic(f"m{number % 10}", f"ON INSERT WHERE (n = {number})")
+    house.insert(*[{"id": number, "n": number} for number in range(0, 1000, 7)])
+    notes = house.route()
+    for number in range(10):
+        assert [row["id"] for row in house.data(f"m{number}")] == [n for n in range(0, 1000, 7) if n % 10 == number]
+    assert (notes["routes"], notes["messages"]) == (1000, 143)
+
+
+def test_a_batch_that_is_run_again_with_other_routes_is_there_once(house: House, tmp_path: Path) -> None:
+    house.topic("a")
+    house.insert({"id": 1})
+    house.route()
+    for note in (tmp_path / "checkpoint").glob("epoch-*/commits/*"):
+        note.unlink()
+    house.topic("b")
+    house.insert({"id": 2})
+    house.route()
+    assert (house.data("a"), house.data("b")) == ([{"id": 1}, {"id": 2}], [{"id": 2}])
+
+
+def test_a_change_topic_that_is_made_anew_is_followed_anew(house: House) -> None:
+    house.topic("a")
+    with pytest.raises(NotYet):
+        house.route()
+    house.insert({"id": 1}, {"id": 2})
+    house.route()
+    house.client.drop(f"changes:{house.table}")
+    house.insert({"id": 3})
+    house.route()
+    assert house.data("a") == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+def test_changes_that_were_lost_before_they_were_read_are_counted(house: House) -> None:
+    house.topic("a")
+    house.client.create(f"changes:{house.table}", cap_records=3)
+    house.insert({"id": 0})
+    house.route()
+    for number in range(1, 6):
+        house.insert({"id": number})
+    notes = house.route()
+    assert house.data("a") == [{"id": 0}, {"id": 3}, {"id": 4}, {"id": 5}]
+    assert notes["lost"] == 1, "one gap"

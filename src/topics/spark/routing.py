@@ -225,6 +225,11 @@ class Plan:
         self._session = session
         self._frame = self._job(session, around, table)
 
+    @property
+    def paths(self) -> list[tuple[str, ...]]:
+        """The columns that its expressions read."""
+        return self._columns.paths
+
     def only(self, routes: Sequence[RouteInfo]) -> "Plan":
         session, around, table, columns, unusable = self._made_of
         return Plan(session, around, table, list(routes), columns, unusable)
@@ -364,10 +369,12 @@ def _as_text(session: SparkSession, columns: Columns, compiled: Compiled) -> str
     (field,) = _analysed(session, columns, [compiled.text])
     if isinstance(field.dataType, StringType):
         return f"({compiled.text})"
-    text = f"CAST(({compiled.text}) AS STRING)"
+    value = f"({compiled.text})"
     if isinstance(field.dataType, DecimalType) and field.dataType.scale > 0:
-        return f"RTRIM('.', RTRIM('0', {text}))"
-    return text
+        # Spark writes a decimal zero as 0E-18.
+        whole = f"CAST(CAST({value} AS DECIMAL(38, 0)) AS STRING)"
+        return f"IF({value} = FLOOR({value}), {whole}, RTRIM('0', CAST({value} AS STRING)))"
+    return f"CAST({value} AS STRING)"
 
 
 class Reading:

@@ -1,0 +1,158 @@
+"""Conditions against another database: the same expressions over the same rows, in Spark and in DuckDB."""
+
+import json
+import random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from topics.client.values import RouteInfo
+from topics.sql.dialect import parse, write
+
+pytest.importorskip("pyspark")
+
+from topics.spark.conditions import Columns, declared_type
+from topics.spark.events import taken_apart
+from topics.spark.job import Surroundings
+from topics.spark.routing import CODEGEN_MOST, Plan
+
+ROWS = [
+    {"n": n, "m": m, "t": t, "u": u, "b": b}
+    for n, m, t, u, b in [
+        (1, 2, "a", "b", True),
+        (2.5, -1, "b", "a", False),
+        (-3, 2.5, "", "é", True),
+        (0, 0, "it's", "10", None),
+        (10, 9, "10", "9", False),
+        (None, 1, None, "a", True),
+        (7, None, "z", None, False),
+        (None, None, None, None, None),
+        (123456789012, 0.25, "Zürich", "zürich", True),
+        (100, 99.75, "%", "_", False),
+    ]
+]
+
+TEXTS = ["'a'", "'10'", "'é'", "''"]
+PATTERNS = ["'%a%'", "'1_'", "'Z%'", "'it''s'"]
+
+
+def expression(chance: random.Random, depth: int) -> str:
+    """A condition over numbers n and m, texts t and u, and the boolean b."""
+    kind = chance.randrange(12 if depth else 7)
+    number, text = _number(chance, depth), _text(chance, depth)
+    if kind == 0:
+        return f"{number} {chance.choice(['=', '<>', '<', '<=', '>', '>='])} {chance.choice(['0', '2.5', '9', '-3'])}"
+    if kind == 1:
+        return f"{text} {chance.choice(['=', '<>', '<', '>='])} {chance.choice(TEXTS)}"
+    if kind == 2:
+        return chance.choice(["b", "b = true", "b = false", "b IS NULL", "NOT b"])
+    if kind == 3:
+        return f"{chance.choice(['n', 't', 'u', 'm'])} IS {chance.choice(['', 'NOT '])}NULL"
+    if kind == 4:
+        return f"n {chance.choice(['', 'NOT '])}IN (1, 2.5, 10{chance.choice(['', ', NULL'])})"
+    if kind == 5:
+        return f"m {chance.choice(['', 'NOT '])}BETWEEN 0 AND {chance.choice(['2', '99.75'])}"
+    if kind == 6:
+        return f"t {chance.choice(['', 'NOT '])}LIKE {chance.choice(PATTERNS)}"
+    if kind == 7:
+        return f"NOT ({expression(chance, depth - 1)})"
+    if kind in (8, 9):
+        joined = chance.choice(["AND", "OR"])
+        return f"({expression(chance, depth - 1)}) {joined} ({expression(chance, depth - 1)})"
+    if kind == 10:
+        return f"CASE WHEN {expression(chance, depth - 1)} THEN n ELSE m END > {chance.choice(['0', '5'])}"
+    return f"COALESCE({expression(chance, depth - 1)}, {chance.choice(['true', 'false'])})"
+
+
+def _number(chance: random.Random, depth: int) -> str:
+    return chance.choice(["n", "m", "n + m", "n - 1", "m * 2", "-n", "ABS(m)", "COALESCE(n, 0)", "LENGTH(t)"])
+
+
+def _text(chance: random.Random, depth: int) -> str:
+    return chance.choice(["t", "u", "t || u", "LOWER(t)", "UPPER(u)", "CONCAT(t, 'x')", "COALESCE(t, u)", "TRIM(u)"])
+
+
+def normal(text: str) -> str:
+    return write(parse(f"SELECT ({text}\n)")[0].expressions[0].this)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [60, CODEGEN_MOST + 100], ids=["compiled", "interpreted"])
+def test_spark_and_another_database_agree_on_generated_conditions(spark: Any, count: int) -> None:
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    chance = random.Random(count)
+    texts = [expression(chance, 2) for _ in range(count)]
+    routes = [RouteInfo("t", 1, "x", "Insert", "Key", index, normal(text)) for index, text in enumerate(texts)]
+    around = Surroundings(spark, "http://127.0.0.1:1", None, "", 0, lambda _: None)
+    plan = Plan(spark, around, "x", routes, {}, {})
+    assert plan.unusable == {}
+    data = [json.dumps({"op": "insert", "key": {"id": 1}, "after": row}) for row in ROWS]
+    none = [None] * len(ROWS)
+    columns = {"partition": pa.array([0] * len(ROWS), pa.int32()), "seq": list(range(len(ROWS))), "data": data}
+    columns |= {"meta": pa.array(none, pa.string()), "epoch": [1] * len(ROWS)}
+    events = taken_apart(pa.RecordBatch.from_pydict(columns), plan.paths)
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if count > CODEGEN_MOST else "FALLBACK")
+    try:
+        found = plan.found(spark.createDataFrame(pa.Table.from_batches([events]))).orderBy("seq").collect()
+    finally:
+        spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    ours = [{index for hit in row.hits or [] if hit > 0 for index in plan.routes_of[hit - 1]} for row in found]
+
+    database = duckdb.connect()
+    database.execute("CREATE TABLE r (k INT, n DECIMAL(30, 6), m DECIMAL(30, 6), t VARCHAR, u VARCHAR, b BOOLEAN)")
+    database.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?, ?)", [[k, *row.values()] for k, row in enumerate(ROWS)])
+    theirs: list[set[int]] = [set() for _ in ROWS]
+    for index, text in enumerate(texts):
+        # Spark's || and CONCAT are NULL with a NULL; DuckDB's CONCAT is not.
+        asked = text.replace("CONCAT(t, 'x')", "(t || 'x')")
+        for (k,) in database.execute(f"SELECT k FROM r WHERE {asked}").fetchall():
+            theirs[k].add(index)
+    wrong = [
+        (texts[index], ROWS[k], "Spark" if index in ours[k] else "DuckDB")
+        for k in range(len(ROWS))
+        for index in ours[k] ^ theirs[k]
+    ]
+    assert wrong == []
+    assert sum(map(len, ours)) > count, "conditions that never match prove nothing"
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ("bigint", ("number", "BIGINT")),
+        ("INTEGER", ("number", "BIGINT")),
+        ("numeric(10, 2)", ("number", "DECIMAL(10, 2)")),
+        ("numeric(99,2)", None),
+        ("double precision", ("number", "DOUBLE")),
+        ("boolean", ("boolean", "BOOLEAN")),
+        ("timestamp with time zone", ("time", "TIMESTAMP")),
+        ("varchar(20)", ("text", "STRING")),
+        ("geometry", None),
+        ("", None),
+    ],
+)
+def test_types_that_somebody_told_are_understood_or_left_alone(told: str, kind: tuple[str, str] | None) -> None:
+    assert declared_type(told) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("amount > 9.5", "`n_r0` > 9.5"),
+        ("name = '10'", "`r0` = '10'"),
+        ("is_visible = true", "`b_r0` = TRUE"),
+        ("is_visible", "`b_r0`"),
+        ("a = b", "`a_r0` = `a_r1`"),
+        ("a = b AND a > 1", "`a_r0` = `a_r1` AND `n_r0` > 1"),
+        ("a.b.c = 'x'", "`r0` = 'x'"),
+        ("known > 5", "`d_r0` > 5"),
+        ("COALESCE(x, 0) = y", "COALESCE(`n_r0`, 0) = `n_r1`"),
+        ("CASE x WHEN 1 THEN y ELSE 'z' END = 'z'", "CASE `n_r0` WHEN 1 THEN `r1` ELSE 'z' END = 'z'"),
+        ("SUBSTRING(s, n, 2) = 'ab'", "SUBSTRING(`r0`, `n_r1`, 2) = 'ab'"),
+    ],
+)
+def test_a_column_is_taken_for_what_it_stands_beside(text: str, written: str) -> None:
+    assert Columns({"KNOWN": "bigint"}).compiled(normal(text), "boolean").text == written
