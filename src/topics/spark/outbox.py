@@ -9,7 +9,7 @@ server that is away, no room for stages) is not decided here: it fails the task 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -57,7 +57,7 @@ class _Waiting(Struct):
     partitions: list[int]
     routes: list[int]
     size: int = 0
-    # Half a surrogate pair is taken in a stage of Arrow and nowhere else.
+    # Half a surrogate pair is taken in a stage of JSON and nowhere else.
     halves: bool = False
 
 
@@ -132,9 +132,15 @@ class Outbox:
     def _stage(self, topic: str) -> None:
         waiting = self._waiting.pop(topic)
         self._size -= waiting.size
+        for each in _by_partition(waiting) if waiting.halves else [waiting]:
+            self._stage_all(topic, each)
 
+    def _stage_all(self, topic: str, waiting: _Waiting) -> None:
         def send(some: range) -> str:
-            return self._client.stage_arrow(topic, _arrow(waiting, some)).stage_id
+            if not waiting.halves:
+                return self._client.stage_arrow(topic, _arrow(waiting, some)).stage_id
+            records = [RecordIn(Raw(waiting.data[i]), meta=msgspec.json.decode(waiting.metas[i])) for i in some]
+            return self._client.stage(topic, records, partition=waiting.partitions[0]).stage_id
 
         def size_of(some: range) -> int:
             return sum([len(waiting.data[i]) + len(waiting.metas[i]) for i in some])
@@ -142,6 +148,13 @@ class Outbox:
         rows = range(len(waiting.data))
         for some, stage in staged(rows, send, waiting.routes, self.refused):
             self.pieces.append(Piece(topic, _counted([waiting.routes[i] for i in some]), size_of(some), stage))
+
+
+def _by_partition(waiting: _Waiting) -> Iterator[_Waiting]:
+    for number in sorted(set(waiting.partitions)):
+        chosen = [index for index, each in enumerate(waiting.partitions) if each == number]
+        data, metas = [waiting.data[i] for i in chosen], [waiting.metas[i] for i in chosen]
+        yield _Waiting(data, metas, [number] * len(chosen), [waiting.routes[i] for i in chosen], halves=True)
 
 
 def staged(
