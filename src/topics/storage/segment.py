@@ -187,11 +187,11 @@ class SegmentFile:
         return columns.page(batch.first_seq, start, min(start + records, batch.rows))
 
     def run(self, seq: int, most: int) -> Page:
-        """Up to `most` records from `seq` on; fewer at the end of a batch."""
+        """Up to `most` records from `seq` on; fewer at the end of a batch. Their payloads stand only in `datas`."""
         number = bisect_right(self._starts, seq) - 1
         batch = self.batches[number]
         start = seq - batch.first_seq
-        return self._batch(number).page(batch.first_seq, start, min(start + most, batch.rows))
+        return self._batch(number).page(batch.first_seq, start, min(start + most, batch.rows), joined=False)
 
     def check(self, first: int, last: int) -> None:
         """The records first..last are as they were written. Raises CorruptStorage."""
@@ -264,17 +264,18 @@ class _Columns:
         self._data = _Texts(batch.column(4))
         self._meta = _Texts(batch.column(5))
 
-    def page(self, first_seq: int, start: int, stop: int) -> Page:
+    def page(self, first_seq: int, start: int, stop: int, *, joined: bool = True) -> Page:
         count = stop - start
         datas = self._data.slice(start, stop)
-        data = SEPARATOR.join(datas)
+        data = SEPARATOR.join(datas) if joined else b""
         metas = self._meta.joined(start, stop)
         nodes = self._nodes.joined(start, count)
         tags = self._tags.joined(start, count)
         moments = bytes(self._times[start * 8 : stop * 8])
         # Times never fall, so equal ends mean one time for all.
         times = int.from_bytes(moments[:8], "little", signed=True) if moments[:8] == moments[-8:] else moments
-        size = page_size(count, data, metas, nodes, tags)
+        separators = count - 1
+        size = page_size(count, b"", metas, nodes, tags) + self._data.bytes_between(start, stop) + separators
         return LoadedPage(first_seq + start, count, times, data, metas, nodes, tags, size, datas)
 
 
@@ -294,6 +295,9 @@ class _Texts:
         if first:
             offsets = [offset - first for offset in offsets]
         return [text[low:high] for low, high in pairwise(offsets)]
+
+    def bytes_between(self, start: int, stop: int) -> int:
+        return self._offsets[stop] - self._offsets[start]
 
     def joined(self, start: int, stop: int) -> bytes | None:
         if self.empty:
