@@ -21,6 +21,8 @@ from topics.spark.ranges import SeqRange
 
 SCHEMA = "topic STRING, partition INT, seq BIGINT, ts TIMESTAMP, node STRING, tag STRING, data STRING, meta STRING, epoch BIGINT"
 ARROW_LIMIT = 50_000
+# Handed to Spark at a time: as many as it puts in a batch itself. With whole pages it works on nothing while one is read.
+BATCH_ROWS = 10_000
 JSON_LIMIT = 10_000
 JSON_BYTES = 8 << 20
 
@@ -56,8 +58,8 @@ def read_range(
                 first = reached + 1
             yield from lost_rows(wanted, {**tombstone, "gap_from": first, "gap_to": last}, on_data_loss)
         for batch in batches:
-            if batch.num_rows:
-                yield _shaped(batch, wanted)
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield _shaped(batch.slice(start, BATCH_ROWS), wanted)
         moved = min(metadata["next_from_seq"], wanted.last)
         if moved <= at:
             # Planned up to a head that is not there any more: the server has lost its newest records.
