@@ -11,10 +11,12 @@ the events in order has the table again, not two of each row.
 import json
 from dataclasses import dataclass
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from topics.client import Client, TopicInfo
 from topics.model.errors import NotFound
+from topics.spark import register
 from topics.spark.delta_log import FeedTrouble
 from topics.spark.delta_source import BATCH_ROWS, NAME, SLICE_ROWS, DeltaFeedSource
 from topics.spark.job import Job, Surroundings
@@ -46,6 +48,8 @@ class DeltaFeed:
             info = _change_topic(client, self.topic)
         around.tell({"table": self.table, "uri": self.uri})
         around.spark.dataSource.register(DeltaFeedSource)
+        register(around.spark)
+        _activate(around.spark)
         reader = around.spark.readStream.format(NAME).option("uri", self.uri).option("table", self.table)
         reader = reader.option("key", json.dumps(self.key_columns))
         reader = reader.option("sliceRows", self.sizes[0]).option("batchRows", self.sizes[1])
@@ -53,7 +57,9 @@ class DeltaFeed:
         writer = frame.writeStream.queryName(self.name).format("topics").option("url", around.url)
         if around.token is not None:
             writer = writer.option("token", around.token)
-        writer = writer.option("topic", self.topic).option("checkpointLocation", around.checkpoint)
+        # A change topic that was deleted and created again gets the table again.
+        checkpoint = f"{around.checkpoint.rstrip('/')}/epoch-{info.epoch}"
+        writer = writer.option("topic", self.topic).option("checkpointLocation", checkpoint)
         return writer.trigger(processingTime=f"{around.trigger_ms} milliseconds").start()
 
 
@@ -65,6 +71,13 @@ def feed_jobs(client: Client) -> list[Job]:
         for table in client.tables()
         if table.kind == "delta" and table.location is not None and table.table in routed
     ]
+
+
+def _activate(spark: SparkSession) -> None:
+    """Spark looks for the format of a sink in the active session of the thread, and a new thread has none."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    SparkSession._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
 
 
 def _change_topic(client: Client, topic: str) -> TopicInfo:

@@ -284,7 +284,8 @@ def lag_of(progress: dict[str, Any]) -> int | None:
 
 def reason(error: BaseException) -> str:
     """What went wrong in a sentence or two: the innermost error of ours, without stacks and plans."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # An error of Java itself comes as "An error occurred while calling ...", and on the next line ": the error".
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if re.match(r"^topics\.[\w.]+: ", line)]
     if told:
         return told[-1].partition(": ")[2][:1000]
