@@ -6,12 +6,14 @@ is empty. Redis only marks an entry as acknowledged; here the job is deleted and
 
 import asyncio
 import http.client
+import itertools
 import json
 import re
 import socket
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import uvloop
 
@@ -33,100 +35,137 @@ from bench.tools import (
 )
 
 ROUNDS = 3
-SECONDS = 2
+SECONDS = 1
 XADD = ("XADD", "s", "*", "d", PAYLOAD)
+# Jobs of one run, by the batch: about a second each. A run over a backlog in sealed segments is a row of its own.
+JOBS = {1: 16_000, 16: 60_000}
+SEALED_JOBS = 300_000
+CLAIMS = 300
 
 
 def main(quick: bool = False) -> list[Row]:
     need("wrk", "redis-server", "redis-benchmark")
-    rows = produce()
-    for workers, batch, target in ((16, 16, 1.0), (100, 16, 1.0), (16, 1, 0.5), (100, 1, 0.5)):
-        rows += consume(workers, batch, target, 40_000 if batch == 1 else 200_000)
-    return rows + claim_cost(100_000 if quick else 1_000_000)
-
-
-def produce() -> list[Row]:
+    rounds = 1 if quick else ROUNDS
     rows = []
     with topics_server() as server, redis_server("everysec") as redis:
-        server.call("PUT", "/v0/topics/p", {"type": "queue"})
-        for workers in (16, 100):
-            for batch in (1, 16):
-                script = post_script(append_body(batch))
-                ours, peer = median_of(
-                    ROUNDS,
-                    lambda workers=workers, batch=batch, script=script: (
-                        wrk(server.url("/v0/topics/p?return_seqs=false"), script, workers, SECONDS) * batch
-                    ),
-                    lambda workers=workers, batch=batch: redis_benchmark(
-                        redis, workers, 150_000, *XADD, pipeline=batch
-                    ),
-                )
-                what = f"produce, {workers} workers, batch {batch}"
-                rows.append(at_least(what, ours, peer, 0.8, "jobs/s", "Redis XADD, everysec"))
+        rows += produce(server, redis, rounds)
+        queues = Queues(server, redis)
+        for workers, batch, target in ((16, 16, 1.0), (100, 16, 1.0), (16, 1, 0.5), (100, 1, 0.5)):
+            rows.append(queues.consume(workers, batch, target, JOBS[batch], rounds))
+        if not quick:
+            rows.append(queues.consume(16, 16, 1.0, SEALED_JOBS, 1))
+    with topics_server() as server:
+        rows += claim_cost(server, 100_000 if quick else 1_000_000, 20_000 if quick else 100_000)
     return rows
 
 
-def consume(workers: int, batch: int, target: float, jobs: int) -> list[Row]:
-    numbers = iter(range(1000))
+def produce(server: TopicsServer, redis: int, rounds: int) -> list[Row]:
+    rows = []
+    server.call("PUT", "/v0/topics/p", {"type": "queue"})
+    for workers in (16, 100):
+        for batch in (1, 16):
+            script = post_script(append_body(batch))
+            ours, peer = median_of(
+                rounds,
+                lambda workers=workers, batch=batch, script=script: (
+                    wrk(server.url("/v0/topics/p?return_seqs=false"), script, workers, SECONDS) * batch
+                ),
+                lambda workers=workers, batch=batch: redis_benchmark(
+                    redis, workers, 20_000 if batch == 1 else 100_000, *XADD, pipeline=batch
+                ),
+            )
+            what = f"produce, {workers} workers, batch {batch}"
+            rows.append(at_least(what, ours, peer, 0.8, "jobs/s", "Redis XADD, everysec"))
+    server.call("DELETE", "/v0/topics/p")
+    redis_call(redis, b"DEL", b"s")
+    return rows
 
-    def ours() -> float:
-        name = f"q{next(numbers)}"
+
+class Queues:
+    """The same backlog in both, drained by the same loop; one server each for all runs."""
+
+    def __init__(self, server: TopicsServer, redis: int) -> None:
+        self._server = server
+        self._redis = redis
+        self._numbers = itertools.count()
+
+    def consume(self, workers: int, batch: int, target: float, jobs: int, rounds: int) -> Row:
+        topics, other = median_of(
+            rounds, lambda: self._ours(workers, batch, jobs), lambda: self._peer(workers, batch, jobs)
+        )
+        what = f"claim and ack, {workers} workers, batch {batch}, {jobs:,} jobs"
+        return at_least(what, topics, other, target, "jobs/s", "Redis XREADGROUP + XACK, everysec")
+
+    def _ours(self, workers: int, batch: int, jobs: int) -> float:
+        name = f"q{next(self._numbers)}"
+        server = self._server
         server.call("PUT", f"/v0/topics/{name}", {"type": "queue"})
         fill(server, name, jobs)
-        return jobs / drain(server.port, workers, lambda: TopicsWorker(name, batch))
+        speed = jobs / drain(server.port, workers, lambda: TopicsWorker(name, batch))
+        server.call("DELETE", f"/v0/topics/{name}")
+        return speed
 
-    def peer() -> float:
+    def _peer(self, workers: int, batch: int, jobs: int) -> float:
+        redis = self._redis
         redis_call(redis, b"DEL", b"s")
         redis_benchmark(redis, 16, jobs, *XADD, pipeline=100)
         redis_call(redis, b"XGROUP", b"CREATE", b"s", b"g", b"0")
         return jobs / drain(redis, workers, lambda: RedisWorker(batch))
 
-    with topics_server() as server, redis_server("everysec") as redis:
-        topics, other = median_of(ROUNDS, ours, peer)
-    what = f"claim and ack, {workers} workers, batch {batch}"
-    return [at_least(what, topics, other, target, "jobs/s", "Redis XREADGROUP + XACK, everysec")]
 
+def claim_cost(server: TopicsServer, many: int, leases: int) -> list[Row]:
+    """A claim of 16 as the server times it, with few and with many jobs ready, and under many leases.
 
-def claim_cost(many: int) -> list[Row]:
-    """A claim of 16 as the server times it, with few and with many jobs ready, and under many leases."""
-    with topics_server() as server:
-        few, deep = median_of(ROUNDS, lambda: claim_us(server, 1000, 0), lambda: claim_us(server, many, 0))
-        free, crowded = median_of(
-            ROUNDS, lambda: claim_us(server, 110_000, 0), lambda: claim_us(server, 10_000, 100_000)
-        )
+    Each queue is filled once and keeps its size, because every claim is acked and replaced; they are asked in turn.
+    """
+    with ClaimCost(server, "few", 1000, 0) as few_ready, ClaimCost(server, "many", many, 0) as many_ready:
+        few, deep = median_of(ROUNDS, few_ready.claim_us, many_ready.claim_us)
+    with ClaimCost(server, "free", leases, 0) as none_held, ClaimCost(server, "crowded", 10_000, leases) as many_held:
+        free, crowded = median_of(ROUNDS, none_held.claim_us, many_held.claim_us)
     return [
         Row(f"claim of 16 from {many:,} ready jobs", f"{deep:.1f} us", f"{few:.1f} us (1,000 ready)", deep / few,
             "<= 1.2", deep / few <= 1.2),
-        Row("claim of 16 with 100,000 jobs in flight", f"{crowded:.1f} us", f"{free:.1f} us (none in flight)",
+        Row(f"claim of 16 with {leases:,} jobs in flight", f"{crowded:.1f} us", f"{free:.1f} us (none in flight)",
             crowded / free, "<= 1.2", crowded / free <= 1.2),
     ]  # fmt: skip
 
 
-def claim_us(server: TopicsServer, ready: int, in_flight: int) -> float:
-    name = f"cost-{time.monotonic_ns()}"
-    server.call("PUT", f"/v0/topics/{name}", {"type": "queue", "lease_ms": 3_600_000})
-    fill(server, name, ready + in_flight)
-    # Sealing what was filled in goes on for a moment, on the same processor.
-    time.sleep(1 + (ready + in_flight) / 250_000)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+class ClaimCost:
+    """A queue with so many jobs ready and so many held."""
 
-    def post(action: str, body: dict[str, object]) -> dict[str, object]:
-        connection.request("POST", f"/v0/topics/{name}{action}", json.dumps(body), JSON)
-        answer: dict[str, object] = json.loads(connection.getresponse().read())
-        return answer
+    def __init__(self, server: TopicsServer, name: str, ready: int, in_flight: int) -> None:
+        self._server = server
+        self._name = name
+        self._ready = ready
+        self._in_flight = in_flight
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self._refill = json.loads(append_body(16))
 
-    for _ in range(in_flight // 1000):
-        post("/claim", {"node": "holder", "max": 1000})
-    times = []
-    refill = json.loads(append_body(16))
-    for _ in range(400):
-        answer = post("/claim", {"node": "w", "max": 16})
-        times.append(answer["performance"]["server_total_ms"] * 1000)  # type: ignore[index]
-        post("/ack", {"node": "w", "seqs": [job["$seq"] for job in answer["claimed"]]})  # type: ignore[attr-defined]
-        post("", refill)
-    connection.close()
-    server.call("DELETE", f"/v0/topics/{name}")
-    return statistics.median(times)
+    def __enter__(self) -> "ClaimCost":
+        self._server.call("PUT", f"/v0/topics/{self._name}", {"type": "queue", "lease_ms": 3_600_000})
+        fill(self._server, self._name, self._ready + self._in_flight)
+        # Sealing what was filled in goes on for a moment, on the same processor.
+        time.sleep(0.2 + (self._ready + self._in_flight) / 500_000)
+        for _ in range(self._in_flight // 1000):
+            self._post("/claim", {"node": "holder", "max": 1000})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._server.call("DELETE", f"/v0/topics/{self._name}")
+
+    def claim_us(self) -> float:
+        times = []
+        for _ in range(CLAIMS):
+            answer = self._post("/claim", {"node": "w", "max": 16})
+            times.append(answer["performance"]["server_total_ms"] * 1000)
+            self._post("/ack", {"node": "w", "seqs": [job["$seq"] for job in answer["claimed"]]})
+            self._post("", self._refill)
+        return statistics.median(times)
+
+    def _post(self, action: str, body: dict[str, object]) -> Any:
+        self._connection.request("POST", f"/v0/topics/{self._name}{action}", json.dumps(body), JSON)
+        return json.loads(self._connection.getresponse().read())
 
 
 def drain(port: int, workers: int, worker: Callable[[], "Worker"]) -> float:

@@ -146,6 +146,31 @@ def test_a_closed_stream_releases_its_own_jobs_and_no_others(queue: QueueApi, le
         assert queue.settle("ack", claimed["$seq"], *others, node="s")["acked"] == 3
 
 
+def test_a_reset_connection_releases_its_jobs_at_once(queue: QueueApi) -> None:
+    """No goodbye: what a worker leaves behind that died with its socket."""
+    queue.configure(lease_ms=3_600_000)
+    queue.append("a", "b")
+    (kept,) = queue.jobs("s")
+    with work(queue) as stream:
+        assert job(stream)["$seq"] == 2
+        stream.reset()
+        eventually(queue, (1, 1, 0))
+        assert queue.jobs("v")[0]["deliveries"] == 2
+        assert queue.settle("ack", kept["$seq"], node="s")["acked"] == 1
+
+
+def test_a_queue_made_again_as_a_log_ends_the_stream_with_an_error(queue: QueueApi) -> None:
+    with work(queue) as stream:
+        stream.next(comments=True)
+        queue.drop()
+        queue.configure(type="log")
+        queue.append("no job")
+        event = stream.next()
+        assert (event.name, event.data["code"]) == ("error", 409)
+        with pytest.raises(EOFError):
+            stream.next()
+
+
 def test_an_idle_stream_that_closes_leaves_nothing_behind(queue: QueueApi) -> None:
     with work(queue) as stream:
         stream.next(comments=True)

@@ -1,9 +1,11 @@
 """Server-sent events as a browser reads them, for tests."""
 
 import json
+import struct
 from collections import deque
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
+from socket import SO_LINGER, SOL_SOCKET
 from typing import Any, NamedTuple
 
 from topics.testing.http import Answer, Api
@@ -75,6 +77,7 @@ class EventStream:
     def __init__(self, api: Api, path: str, headers: dict[str, str] | None = None, timeout: float = 20.0) -> None:
         self._connection = HTTPConnection(api.host, api.port, timeout=timeout)
         self._connection.request("GET", path, headers={"Accept": "text/event-stream", **api.headers, **(headers or {})})
+        self._socket = self._connection.sock
         self._response: HTTPResponse = self._connection.getresponse()
         self.status = self._response.status
         self.headers = {name.lower(): value for name, value in self._response.getheaders()}
@@ -121,6 +124,12 @@ class EventStream:
             if event.name == "record":
                 found += event.data["records"]
         return found
+
+    def reset(self) -> None:
+        """The connection breaks: a reset instead of an end."""
+        self._socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
+        self._socket.close()
 
     def close(self) -> None:
         self._response.close()
