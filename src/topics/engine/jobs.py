@@ -43,6 +43,21 @@ class JobTexts:
         """The same as `render`, comma between them."""
         seqs = grant.seqs
         first, count = seqs[0], len(seqs)
+        if count == 1:
+            page = partition.page_at(first)
+            columns = self._columns(partition, page)
+            if columns.plain:
+                # Workers that take one job at a time: 1 us instead of 3.
+                position = first - page.first_seq
+                return b'{"$seq":%d,"lease_id":"lease_%b%d","deadline":%d,"$ts":%d,"deliveries":%d,"data":%b}' % (
+                    first,
+                    grant.token,
+                    first,
+                    grant.deadline,
+                    columns.times[position],
+                    deliveries[0],
+                    columns.data[position],
+                )
         if seqs[-1] - first == count - 1 == deliveries.count(1) - 1:
             page = partition.page_at(first)
             start = first - page.first_seq
