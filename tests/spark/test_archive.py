@@ -83,7 +83,7 @@ def test_a_topic_becomes_a_table_and_the_server_is_told_how_far(
 @pytest.mark.timeout(600)
 def test_a_driver_killed_again_and_again_archives_every_record_once(client: Client, topic: str, tmp_path: Path) -> None:
     """Real processes and SIGKILL: right after a commit, and somewhere in the next batch."""
-    records = 12_000
+    records = 6000
     uri = str(tmp_path / "table")
     client.create(topic, partitions=2)
     for start in range(0, records, 1000):
