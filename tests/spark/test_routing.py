@@ -322,3 +322,14 @@ def test_changes_that_were_lost_before_they_were_read_are_counted(house: House) 
     notes = house.route()
     assert house.data("a") == [{"id": 0}, {"id": 3}, {"id": 4}, {"id": 5}]
     assert notes["lost"] == 1, "one gap"
+
+
+def test_a_topic_smaller_than_a_batch_gets_the_newest(house: House) -> None:
+    house.client.create(f"{house.table}.small", cap_records=5)
+    house.topic("small")
+    house.topic("all")
+    house.insert(*[{"id": number} for number in range(30)])
+    notes = house.route()
+    assert house.data("small")[-5:] == [{"id": number} for number in range(25, 30)]
+    assert len(house.data("all")) == 30
+    assert notes["refused"] == 0

@@ -9,7 +9,7 @@ server that is away, no room for stages) is not decided here: it fails the task 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 
 from topics.client import Client
 from topics.client.calls import RecordIn
-from topics.model.errors import Conflict, Forbidden, InvalidRequest, NotFound, TopicFull, TopicsError
+from topics.model.errors import BatchTooLarge, Conflict, Forbidden, InvalidRequest, NotFound, TopicFull, TopicsError
 
 STAGE_ROWS = 20_000
 STAGE_BYTES = 8 << 20
@@ -28,8 +28,21 @@ COMMIT_BYTES = 16 << 20
 # How long a batch waits for a topic that is full, before its messages are given up.
 FULL_WAIT_S = 10.0
 
-Refusal = InvalidRequest | NotFound | Forbidden | Conflict
+# How many records and bytes a partition of a topic holds at most; 0 for any number.
+Cap = tuple[int, int]
 _REFUSALS = (InvalidRequest, NotFound, Forbidden, Conflict)
+
+
+class OverCap(Exception):
+    """A batch has more for a topic than the topic ever holds: of its messages only the newest can stay.
+
+    Make the batch again with this cap.
+    """
+
+    def __init__(self, topic: str, cap: Cap) -> None:
+        super().__init__(f'a batch has more for topic "{topic}" than it holds')
+        self.topic = topic
+        self.cap = cap
 
 
 class Refused(Struct):
@@ -72,10 +85,11 @@ _decode_records = msgspec.json.Decoder(list[_Record]).decode
 class Outbox:
     """Collects the messages of one task. Each topic's stay in the order they were added."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, caps: Mapping[str, Cap] | None = None) -> None:
         self.pieces: list[Piece] = []
         self.refused: dict[int, Refused] = {}
         self._client = client
+        self._caps = caps or {}
         self._waiting: dict[str, _Waiting] = {}
         self._size = 0
 
@@ -92,6 +106,13 @@ class Outbox:
         size = len(data) + len(meta)
         waiting.size += size
         self._size += size
+        if topic in self._caps and len(waiting.data) >= STAGE_ROWS:
+            # Trimmed rather than staged, as long as that makes it much shorter.
+            trimmed = newest(waiting, self._caps[topic])
+            if len(trimmed.data) <= len(waiting.data) * 3 // 4:
+                self._size -= waiting.size - trimmed.size
+                self._waiting[topic] = trimmed
+                return
         if waiting.size >= STAGE_BYTES or len(waiting.data) >= STAGE_ROWS:
             self._stage(topic)
         elif self._size >= 4 * STAGE_BYTES:
@@ -100,7 +121,7 @@ class Outbox:
 
     def finish(self) -> None:
         """Stage what is much; what is left is little enough to be handed back."""
-        for topic in [topic for topic, waiting in self._waiting.items() if waiting.halves]:
+        for topic in [topic for topic, waiting in self._waiting.items() if waiting.halves or topic in self._caps]:
             self._stage(topic)
         while self._waiting and (
             self._size > INLINE_BYTES or sum([len(each.data) for each in self._waiting.values()]) > INLINE_ROWS
@@ -132,8 +153,20 @@ class Outbox:
     def _stage(self, topic: str) -> None:
         waiting = self._waiting.pop(topic)
         self._size -= waiting.size
+        if topic in self._caps:
+            waiting = newest(waiting, self._caps[topic])
+            # What was staged of it before is older still.
+            self._leave_out(topic, waiting)
         for each in _by_partition(waiting) if waiting.halves else [waiting]:
             self._stage_all(topic, each)
+
+    def _leave_out(self, topic: str, waiting: _Waiting) -> None:
+        """Of a topic that never holds more than this, pieces that came before a whole cap are not for anybody."""
+        records, size = self._caps[topic]
+        if (records and len(waiting.data) >= records) or (size and waiting.size >= size):
+            before = [piece for piece in self.pieces if piece.topic == topic]
+            drop_stages(self._client, before)
+            self.pieces = [piece for piece in self.pieces if piece.topic != topic]
 
     def _stage_all(self, topic: str, waiting: _Waiting) -> None:
         def send(some: range) -> str:
@@ -148,6 +181,26 @@ class Outbox:
         rows = range(len(waiting.data))
         for some, stage in staged(rows, send, waiting.routes, self.refused):
             self.pieces.append(Piece(topic, _counted([waiting.routes[i] for i in some]), size_of(some), stage))
+
+
+def newest(waiting: _Waiting, cap: Cap) -> _Waiting:
+    """The newest rows of each partition that the cap leaves there."""
+    records, size = cap
+    left: dict[int, list[int]] = {}
+    chosen: list[int] = []
+    for index in reversed(range(len(waiting.data))):
+        room = left.setdefault(waiting.partitions[index], [records or len(waiting.data), size or waiting.size])
+        row = len(waiting.data[index]) + len(waiting.metas[index])
+        # Half of the bytes: the server counts what it adds to a record.
+        if room[0] > 0 and room[1] > (0 if size == 0 else size // 2):
+            chosen.append(index)
+        room[0] -= 1
+        room[1] -= row
+    chosen.reverse()
+    data, metas = [waiting.data[i] for i in chosen], [waiting.metas[i] for i in chosen]
+    total = sum(map(len, data)) + sum(map(len, metas))
+    places, routes = [waiting.partitions[i] for i in chosen], [waiting.routes[i] for i in chosen]
+    return _Waiting(data, metas, places, routes, total, waiting.halves)
 
 
 def _by_partition(waiting: _Waiting) -> Iterator[_Waiting]:
@@ -196,8 +249,12 @@ def commit(
     producer: str,
     batch: int,
     sleep: Callable[[float], None] = time.sleep,
+    caps: Mapping[str, Cap] | None = None,
 ) -> Outcome:
-    """Make the pieces readable together, in their order, once for the producer's batch, less what its topic refuses."""
+    """Make the pieces readable together, in their order, once for the producer's batch, less what its topic refuses.
+
+    Raises OverCap for a topic that drops its oldest records and holds less than it is given, unless `caps` names it.
+    """
     refused: dict[int, Refused] = {}
     pieces = _ordered(client, pieces, refused)
     isolated = False
@@ -223,6 +280,15 @@ def commit(
             if isinstance(error, NotFound) and error.code == "stage_not_found":
                 raise
             topic = _named(error, pieces)
+            if topic is not None and isinstance(error, BatchTooLarge):
+                if topic not in (caps or {}):
+                    _check_cap(client, topic)
+                first = next(piece for piece in pieces if piece.topic == topic)
+                if topic in (caps or {}) and len([piece for piece in pieces if piece.topic == topic]) > 1:
+                    # Of another task, and older than what the others bring.
+                    drop_stages(client, [first])
+                    pieces = [piece for piece in pieces if piece is not first]
+                    continue
             if topic is not None:
                 pieces = _without(client, pieces, topic, refused, error)
             elif not isolated:
@@ -232,6 +298,16 @@ def commit(
             else:
                 raise
     return Outcome(False, 0, refused)
+
+
+def _check_cap(client: Client, topic: str) -> None:
+    """Raises OverCap when the topic makes room by dropping its oldest records."""
+    try:
+        config = client.info(topic, touch=False).config
+    except NotFound:
+        return
+    if config.get("discard", "old") == "old":
+        raise OverCap(topic, (config.get("cap_records", 0), config.get("cap_bytes", 0)))
 
 
 def _ordered(client: Client, pieces: list[Piece], refused: dict[int, Refused]) -> list[Piece]:

@@ -37,7 +37,7 @@ from topics.spark.change_ranges import NAME, ChangeRanges, shared_out
 from topics.spark.conditions import Columns, Compiled
 from topics.spark.events import COLUMNS, OPS, read_events
 from topics.spark.job import Job, NotYet, Surroundings
-from topics.spark.outbox import Outbox, Outcome, Piece, Refused, commit
+from topics.spark.outbox import Cap, Outbox, Outcome, OverCap, Piece, Refused, commit, drop_stages
 from topics.spark.payloads import NoPayload, Payloads
 from topics.spark.ranges import SeqRange
 
@@ -137,11 +137,19 @@ class Batches:
             self._around.url, self._around.token, timeout_s=60.0, retry=RetryPolicy(attempts=RETRY_ATTEMPTS)
         ) as client:
             plan = self._newest(client, frame.sparkSession)
-            reports = self._evaluated(plan, ranges)
             if not self._known.wait(60):
                 raise RuntimeError("the query does not know its own id")
-            pieces = [piece for report in reports for piece in report.pieces]
-            outcome = commit(client, pieces, f"route-{self._query_id}", batch_id)
+            caps: dict[str, Cap] = {}
+            while True:
+                reports = self._evaluated(plan, ranges, caps)
+                pieces = [piece for report in reports for piece in report.pieces]
+                try:
+                    outcome = commit(client, pieces, f"route-{self._query_id}", batch_id, caps=caps)
+                    break
+                except OverCap as over:
+                    # Once for each such topic at most: with its cap it is not refused for it again.
+                    drop_stages(client, pieces)
+                    caps[over.topic] = over.cap
         if not outcome.deduped:
             self._totals.add(plan, reports, outcome)
         self._around.tell(self._totals.shown(plan))
@@ -160,16 +168,16 @@ class Batches:
             self._plan = Plan(session, self._around, self._table, routes, columns, self._unusable)
         return self._plan
 
-    def _evaluated(self, plan: "Plan", ranges: list[SeqRange]) -> list[Report]:
+    def _evaluated(self, plan: "Plan", ranges: list[SeqRange], caps: dict[str, Cap]) -> list[Report]:
         try:
-            return plan.run(ranges)
+            return plan.run(ranges, caps)
         except PythonException:
             raise
         except PySparkException:
             # Spark itself, over some row: find the route by running them without each other.
             def runs(some: Sequence[RouteInfo]) -> str | None:
                 try:
-                    plan.only(some).run(ranges)
+                    plan.only(some).run(ranges, caps)
                 except PythonException:
                     raise
                 except PySparkException as error:
@@ -181,7 +189,7 @@ class Batches:
                 raise
             self._unusable |= {route.version: why for route, why in broken}
             self._plan = plan.only([route for route in plan.routes if route.version not in self._unusable])
-            return self._plan.run(ranges)
+            return self._plan.run(ranges, caps)
 
 
 class Target(Struct, frozen=True):
@@ -234,13 +242,13 @@ class Plan:
         session, around, table, columns, unusable = self._made_of
         return Plan(session, around, table, list(routes), columns, unusable)
 
-    def run(self, ranges: list[SeqRange]) -> list[Report]:
+    def run(self, ranges: list[SeqRange], caps: dict[str, Cap]) -> list[Report]:
         """What the tasks report, in their order."""
         if not self.targets or not ranges:
             return []
         blocks = [[msgspec.structs.astuple(each) for each in some] for some in shared_out(ranges, self._tasks)]
         context = self._session.sparkContext
-        context.setLocalProperty(_BATCH, json.dumps(blocks))
+        context.setLocalProperty(_BATCH, json.dumps({"blocks": blocks, "caps": caps}))
         many = len(self.routes_of) > CODEGEN_MOST
         self._session.conf.set("spark.sql.codegen.wholeStage", "false" if many else "true")
         self._session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if many else "FALLBACK")
@@ -388,7 +396,7 @@ class Reading:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for _ in batches:
             pass
-        blocks = json.loads(_context().getLocalProperty(_BATCH) or "[]")
+        blocks = _batch()["blocks"]
         with worker_client(self._url, self._token) as client:
             for block in blocks[_context().partitionId()]:
                 yield from read_events(client, SeqRange(*block), self._paths)
@@ -411,7 +419,7 @@ class Staging:
 
         report = Report(_context().partitionId())
         with worker_client(self._url, self._token) as client:
-            outbox = Outbox(client)
+            outbox = Outbox(client, {topic: (most[0], most[1]) for topic, most in _batch()["caps"].items()})
             try:
                 for batch in batches:
                     self._take(batch, report, outbox)
@@ -539,6 +547,11 @@ def _trouble(route: RouteInfo, what: str, count: int | None, message: str) -> di
 
 def worker_client(url: str, token: str | None) -> Client:
     return Client(url, token, timeout_s=60.0, retry=RetryPolicy(attempts=RETRY_ATTEMPTS))
+
+
+def _batch() -> Any:
+    """What the driver says about this batch."""
+    return json.loads(_context().getLocalProperty(_BATCH))
 
 
 def _context() -> Any:
