@@ -118,3 +118,39 @@ def test_any_type_of_text_column_will_do() -> None:
         assert batch.data == b"1\x002\x003"
     with pytest.raises(InvalidRequest, match="must hold strings"):
         read_arrow_body(stream(pa.table({"data": [b"\xff"]})), LIMITS, 10)
+
+
+def stream_of(table: Any, compression: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_compressed_buffers_are_refused_before_they_are_unpacked(compression: str) -> None:
+    plain = pa.table({"data": ["1" * 50] * 1000})
+    folded = pa.table({"data": pa.array(["1" * 50] * 1000).dictionary_encode()})
+    for table in (plain, folded):
+        with pytest.raises(InvalidRequest, match="compressed buffers"):
+            read_arrow_body(stream_of(table, compression), LIMITS, 1000)
+
+
+def test_a_long_value_that_many_rows_share_counts_for_each_of_them() -> None:
+    limits = Limits(max_body_bytes=100_000)
+    value = '"%s"' % ("x" * 4000)
+    indices = pa.array([0] * 100, pa.int8())
+    folded = pa.DictionaryArray.from_arrays(indices, pa.array([value]))
+    for column in (folded, folded.cast(pa.string()).cast(pa.string_view())):
+        body = stream(pa.table({"data": column}))
+        with pytest.raises(BatchTooLarge, match="column data stands for 400200 bytes"):
+            read_arrow_body(body, limits, 1000)
+        assert read_arrow_body(stream(pa.table({"data": column[:20]})), limits, 1000)[0].count == 20
+
+
+def test_columns_that_hold_no_strings_are_refused() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays([100], ["1"])
+    for values in ([[1], [2]], [{"a": 1}, {"a": 2}], runs):
+        with pytest.raises(InvalidRequest, match="must hold strings"):
+            read_arrow_body(stream(pa.table({"data": values})), LIMITS, 1000)

@@ -10,6 +10,7 @@ wrong or puts up with it. Rows for several partitions are sorted by partition on
 
 from typing import Any
 
+from topics.broker.arrow_weight import check_unfolded, check_weight
 from topics.model.batch import Batch, columns_of, proven_json
 from topics.model.errors import BatchTooLarge, InvalidRequest
 from topics.model.limits import Limits
@@ -31,9 +32,13 @@ def read_arrow_body(
     import pyarrow as pa
 
     try:
+        check_weight(pa, body)
         table = pa.ipc.open_stream(body).read_all()
         table.validate(full=True)
-        texts = {name: _texts(pa, table, name) for name in ("data", "tag", "node", "meta", "partition_key")}
+        texts = {
+            name: _texts(pa, table, name, limits.max_body_bytes)
+            for name in ("data", "tag", "node", "meta", "partition_key")
+        }
         if texts["data"] is None:
             raise InvalidRequest('the Arrow stream has no column "data"')
         count = table.num_rows
@@ -48,9 +53,10 @@ def read_arrow_body(
         raise InvalidRequest(f"the body is not an Arrow stream: {error}") from None
 
 
-def _texts(pa: Any, table: Any, name: str) -> Any:
+def _texts(pa: Any, table: Any, name: str, most_bytes: int) -> Any:
     if name not in table.column_names:
         return None
+    check_unfolded(pa, name, table.column(name), most_bytes)
     try:
         column = table.column(name).cast(pa.string())
     except pa.ArrowException:
