@@ -23,7 +23,7 @@ from topics.engine.cache import Cache
 from topics.engine.lease import Leases
 from topics.engine.render import Rendering, View, is_usual, render_records, wanted
 from topics.engine.segment import HotSegment, Segment
-from topics.model.config import TopicConfig
+from topics.model.config import U64_MAX, TopicConfig
 from topics.model.facts import CAP, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, Evicted, Lost
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, Page, page_times, record_sizes
@@ -654,7 +654,7 @@ class Partition:
 
     def _tombstone(self, from_seq: int, gap_to: int, reason: str, reasons: int = 0) -> Tombstone:
         return Tombstone(
-            from_seq + 1,
+            min(from_seq + 1, U64_MAX),  # seqs fit 64 bits wherever they are told; the largest cursor is one itself
             gap_to,
             reason,
             max(0, gap_to - from_seq),

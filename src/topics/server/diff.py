@@ -139,9 +139,7 @@ def encode_tombstone(tombstone: Tombstone) -> bytes:
     fields = msgspec.structs.asdict(tombstone)
     if fields["cause"] is None:
         del fields["cause"]
-    # One above the largest cursor does not fit 64 bits, which is all the encoder takes.
-    gap_from = fields.pop("gap_from")
-    return b'{"gap_from":%d,%b' % (gap_from, encode(fields)[1:])
+    return encode(fields)
 
 
 class LongPoll:
