@@ -7,7 +7,9 @@ was acknowledged must be there, byte for byte, under its seq.
 import http.client
 import json
 import shutil
+import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,6 +190,21 @@ def test_a_damaged_directory_is_refused_with_the_file_in_the_log(server: ServerP
     with pytest.raises(ServerEnded, match=r"snapshots/000000000001\.snap at byte"):
         server.start()
     assert server.wait() == 1
+
+
+def test_the_port_file_holds_what_a_url_takes_for_ipv6_too(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    server = ServerProcess(tmp_path, TOPICS_HOST="::1")
+    try:
+        server.start(ready=False)
+        address = (tmp_path / "port").read_text().strip()
+        with urllib.request.urlopen(f"http://{address}/v0/health", timeout=30) as answer:
+            assert answer.status == 200
+    finally:
+        server.kill()
 
 
 @pytest.mark.slow

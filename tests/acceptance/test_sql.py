@@ -158,6 +158,23 @@ def test_payload_is_key_unless_said_otherwise(sql: Sql, topic: TopicApi, quoted:
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("payload = 'zip'", "payload must be 'key', 'full' or 'diff'"),
+        ("payload = 5", "payload must be 'key', 'full' or 'diff'"),
+        ("key = 5", "key must be 'column, ...'"),
+        ("color = 'red'", "color is not an option of a source"),
+    ],
+)
+def test_a_bad_option_of_a_source_is_told_from_an_unknown_one(
+    sql: Sql, topic: TopicApi, quoted: str, options: str, message: str
+) -> None:
+    topic.configure()
+    answer = sql.ask(f"ALTER TOPIC {quoted} ADD SOURCE chat.messages ON INSERT WITH ({options})")
+    assert message in refused(answer, 400, "invalid_request").json["error"]["message"]
+
+
 def test_sources_are_dropped_by_table_operation_and_filter(sql: Sql, topic: TopicApi, quoted: str) -> None:
     topic.configure()
     for rest in ("ON INSERT", "ON INSERT WHERE (a = 1)", "ON UPDATE", "ON DELETE"):

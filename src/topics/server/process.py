@@ -65,8 +65,9 @@ async def serve(
         directory.close()
         return 1
     try:
-        _tell_port(settings.port_file, host, port)
-        log.info("listening on http://%s:%s, data in %s", f"[{host}]" if ":" in host else host, port, settings.data_dir)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        _tell_address(settings.port_file, address)
+        log.info("listening on http://%s, data in %s", address, settings.data_dir)
         on_listening(host, port)
         broker = await _recover(service, directory, runtime, settings, stop)
         if broker is None:
@@ -150,13 +151,13 @@ def _tell_who_may_call(settings: Settings) -> None:
         )
 
 
-def _tell_port(path: str | None, host: str, port: int) -> None:
+def _tell_address(path: str | None, address: str) -> None:
     """Whoever waits for the file to appear finds it whole."""
     if path is None:
         return
     aside = f"{path}.tmp"
     with open(aside, "w", encoding="utf-8") as file:
-        file.write(f"{host}:{port}\n")
+        file.write(f"{address}\n")
     os.replace(aside, path)
 
 

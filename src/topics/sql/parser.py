@@ -50,6 +50,7 @@ STATEMENTS = ("CREATE", "DROP", "CLEAR", "ALTER", "CONSUME", "ACK", "RESET", "SH
 
 _OPS: dict[str, Op] = {"INSERT": "Insert", "UPDATE": "Update", "DELETE": "Delete"}
 _PAYLOADS: dict[str, PayloadMode] = {"key": "Key", "full": "Full", "diff": "Diff"}
+_SOURCE_OPTIONS = {"payload": "'key', 'full' or 'diff'", "key": "'column, ...'"}
 
 
 def parse(text: str, params: Sequence[Value] = ()) -> Statement:
@@ -167,8 +168,13 @@ class _Parser:
                 elif name == "key" and isinstance(value, str):
                     key_columns = column_list(value, opening)
                 else:
-                    expected = "payload = 'key', 'full' or 'diff', or key = 'column, ...'"
-                    raise SqlError(f"{name} is not an option of a source", opening.line, opening.column, expected)
+                    wrong = (
+                        f"must be {_SOURCE_OPTIONS[name]}"
+                        if name in _SOURCE_OPTIONS
+                        else "is not an option of a source"
+                    )
+                    expected = " or ".join([f"{option} = {values}" for option, values in _SOURCE_OPTIONS.items()])
+                    raise SqlError(f"{name} {wrong}", opening.line, opening.column, expected)
         return AddSource(topic, table, op, payload, filter_expr, partition_expr, key_columns)
 
     def _drop_source(self, topic: str) -> DropSource:
