@@ -12,7 +12,7 @@ SPARK_PACKAGES := default-jre-headless:java
 BENCH_PACKAGES := redis-server wrk
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-spark check format crash bench bench-spark system-deps lock clean
+.PHONY: help setup run test test-spark check format crash bench bench-spark demo system-deps lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,9 +46,13 @@ bench: setup ## Measure against the figures in bench/RESULTS.md (needs redis-ser
 	@$(call require_packages,$(BENCH_PACKAGES))
 	$(PY) -m bench
 
-bench-spark: setup ## Measure the Spark connector side by side with Parquet (needs a Java runtime)
+bench-spark: setup ## Measure Spark: connector, routing, archive (BENCH=--only=routing for some of it; needs a Java runtime)
 	@$(call require_packages,$(SPARK_PACKAGES))
-	$(PY) -m bench spark
+	$(PY) -m bench spark --results=bench/RESULTS-SPARK.md $(BENCH)
+
+demo: setup ## See it work: a chat, routes on Spark, consumer groups and an archive, in about two minutes (needs a Java runtime)
+	@$(call require_packages,$(SPARK_PACKAGES))
+	@$(PY) examples/demo.py
 
 system-deps: ## Install the system packages the tests need
 	@$(call require_packages,$(TEST_PACKAGES))
