@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -288,7 +288,8 @@ def test_a_message_that_is_too_large_closes_the_socket(
         client.connection.send("x" * 1001)
         assert client.close_code() == 1009
     with socket_to(url) as client:
-        client.connection.send(iter(["x" * 600, "x" * 600]))
+        with suppress(ConnectionClosed):  # the close may come before the frame that ends the message has gone out
+            client.connection.send(iter(["x" * 600, "x" * 600]))
         assert client.close_code() == 1009
 
 
