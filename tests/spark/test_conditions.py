@@ -4,7 +4,6 @@ import json
 import random
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -101,6 +100,9 @@ def test_spark_and_another_database_agree_on_generated_conditions(spark: Any, co
         spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     ours = [{index for hit in row.hits or [] if hit > 0 for index in plan.routes_of[hit - 1]} for row in found]
 
+    # Only here: loading it takes its time, and at the end of the process it complains.
+    import duckdb
+
     database = duckdb.connect()
     database.execute("CREATE TABLE r (k INT, n DECIMAL(30, 6), m DECIMAL(30, 6), t VARCHAR, u VARCHAR, b BOOLEAN)")
     database.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?, ?)", [[k, *row.values()] for k, row in enumerate(ROWS)])
@@ -110,6 +112,7 @@ def test_spark_and_another_database_agree_on_generated_conditions(spark: Any, co
         asked = text.replace("CONCAT(t, 'x')", "(t || 'x')")
         for (k,) in database.execute(f"SELECT k FROM r WHERE {asked}").fetchall():
             theirs[k].add(index)
+    database.close()
     wrong = [
         (texts[index], ROWS[k], "Spark" if index in ours[k] else "DuckDB")
         for k in range(len(ROWS))
