@@ -297,6 +297,25 @@ def test_a_hole_in_the_log_is_told_when_a_reader_reaches_it() -> None:
     assert read(partition, 5).tombstone is not None
 
 
+def test_a_delete_does_not_silence_a_loss_that_came_before_it() -> None:
+    partition = new_partition()
+    append(partition, 3)
+    partition.apply_lost(Lost(1, 0, 4, 6, RESTART))
+    append(partition, 2)
+    delete_below(partition, 8)
+    told = read(partition, 3)
+    assert told.tombstone is not None
+    assert (told.tombstone.gap_from, told.tombstone.gap_to) == (4, 6)
+    assert seqs(told) == [8]
+    # An eviction beyond it tells of both.
+    append(partition, 1)
+    evict(partition, cap_records=1)
+    assert partition.holes == []
+    told = read(partition, 3)
+    assert told.tombstone is not None
+    assert (told.tombstone.gap_from, told.tombstone.gap_to) == (4, 8)
+
+
 def test_an_ephemeral_log_after_a_restart_tells_that_its_records_are_gone() -> None:
     partition = new_partition()
     partition.apply_head(7)

@@ -623,8 +623,9 @@ class Partition:
             self._drop_empty()
         if self.leases is not None:
             self.leases.forget_below(bound)
-        if self.holes and self.holes[0].last < bound:
-            self.holes = [hole for hole in self.holes if hole.last >= bound]
+        # Readers below the floor of eviction are told by it. A delete silences nothing: what was lost before it stays told.
+        if self.holes and self.holes[0].last < self.evict_floor:
+            self.holes = [hole for hole in self.holes if hole.last >= self.evict_floor]
 
     def _drop_empty(self) -> None:
         """Segments without a live record leave; the open one stays for the next append."""
