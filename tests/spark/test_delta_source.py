@@ -80,7 +80,11 @@ def test_a_changed_key_is_a_delete_and_an_insert_and_keys_that_move_up_end_right
     before = list(feed.all())
     orders.delta.update(updates={"id": "id + 100"}, predicate="id = 1")
     moved = list(feed.all())
-    assert told(moved) == [("delete", 1, {"id": 1, "v": "a"}, None), ("insert", 1, None, {"id": 101, "v": "a"})]
+    # Of different keys within one version either may come first.
+    assert sorted(told(moved), key=str) == [
+        ("delete", 1, {"id": 1, "v": "a"}, None),
+        ("insert", 1, None, {"id": 101, "v": "a"}),
+    ]
     # 2 -> 3 and 3 -> 4 in one version: 3 is there before and after.
     orders.delta.update(updates={"id": "id + 1"}, predicate="id < 100")
     shifted = list(feed.all())

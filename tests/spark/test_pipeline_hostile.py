@@ -20,6 +20,8 @@ from tests.spark.conftest import python_path, server_settings
 from tests.spark.delta_house import LakeTable
 from topics.client import Client, JobStatus
 from topics.model.errors import InvalidRequest, NotFound
+from topics.spark.conditions import Columns
+from topics.sql.tokens import SqlError
 from topics.testing.server import running_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -204,6 +206,12 @@ HOSTILE_FILTERS = [
     " OR ".join(["id = 1"] * 5000),
     "id = " + "9" * 100_000,
 ]
+
+
+def test_a_hostile_filter_that_came_past_the_server_is_not_run_either() -> None:
+    for text in HOSTILE_FILTERS:
+        with pytest.raises((SqlError, ValueError, IndexError)):
+            Columns({}).compiled(text, "boolean")
 
 
 @pytest.mark.parametrize("text", HOSTILE_FILTERS, ids=lambda text: text[:30])

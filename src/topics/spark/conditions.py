@@ -63,9 +63,11 @@ class Columns:
         self._declared = {name.casefold(): (name, kind) for name, kind in declared.items()}
 
     def compiled(self, expression: str, expected: str) -> Compiled:
-        """The expression, in normal form, as something that is a "boolean" or a "text"."""
+        """The expression, in normal form, as something that is a "boolean" or a "text". Raises SqlError for any other."""
         from topics.sql.dialect import exp, parse, write
+        from topics.sql.expressions import check_kept
 
+        check_kept(expression)
         tree = parse(f"SELECT ({expression}\n)")[0].expressions[0]
         bare = _is_column(tree.this)
         typist = _Typist(self)

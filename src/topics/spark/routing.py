@@ -40,6 +40,7 @@ from topics.spark.job import Job, NotYet, Surroundings
 from topics.spark.outbox import Cap, Outbox, Outcome, OverCap, Piece, Refused, commit, drop_stages
 from topics.spark.payloads import NoPayload, Payloads
 from topics.spark.ranges import SeqRange
+from topics.sql.tokens import SqlError
 
 # Changes in one micro-batch.
 MAX_OFFSETS = 50_000
@@ -259,7 +260,7 @@ class Plan:
         def analysed(some: Sequence[RouteInfo]) -> str | None:
             try:
                 return _check(session, some, columns)
-            except (AnalysisException, PySparkException) as error:
+            except (AnalysisException, PySparkException, SqlError) as error:
                 return first_line(error)
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 return f"{type(error).__name__}: {error}"

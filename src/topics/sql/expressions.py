@@ -63,6 +63,13 @@ def normal_form(tokens: list[Token], what: str, at: Token) -> str:
     return _written(_tree(text, what, at), what, at)
 
 
+def check_kept(text: str) -> None:
+    """Whoever runs an expression asks again: only what `normal_form` could have written is run. Raises SqlError."""
+    at = Token("word", text, text, 0, 1, 1)
+    if len(text) > 2 * EXPRESSION_CHARS_MOST or _written(_tree(text, "it", at), "it", at) != text:
+        raise SqlError("the expression is not in the form in which it is kept", 1, 1)
+
+
 def column_list(text: str, at: Token) -> tuple[str, ...]:
     """The names in `key = 'a, b'`."""
     names = tuple([name.strip() for name in text.split(",")])
