@@ -5,7 +5,8 @@ commit names the stages and brings the rest along: all of it is readable togethe
 
 A topic that refuses its messages (it was dropped, the key may not write to it, a record is too large) costs the others
 nothing: its messages are left out, counted for their routes, and told with the server's reason. What is only a matter of time (a
-server that is away, no room for stages) is not decided here: it fails the task or the batch, which is then run again.
+server that is away) is not decided here: it fails the task or the batch, which is then run again. When there is no room for
+stages, the batch is routed in smaller portions.
 """
 
 import time
@@ -17,7 +18,16 @@ from msgspec import Raw, Struct
 
 from topics.client import Client
 from topics.client.calls import RecordIn
-from topics.model.errors import BatchTooLarge, Conflict, Forbidden, InvalidRequest, NotFound, TopicFull, TopicsError
+from topics.model.errors import (
+    BatchTooLarge,
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    Throttled,
+    TopicFull,
+    TopicsError,
+)
 
 STAGE_ROWS = 20_000
 STAGE_BYTES = 8 << 20
@@ -43,6 +53,10 @@ class OverCap(Exception):
         super().__init__(f'a batch has more for topic "{topic}" than it holds')
         self.topic = topic
         self.cap = cap
+
+
+class NoRoom(Exception):
+    """The server keeps no more in stages than it has of this batch already. Route less of it at a time."""
 
 
 class Refused(Struct):
@@ -213,9 +227,16 @@ def _by_partition(waiting: _Waiting) -> Iterator[_Waiting]:
 def staged(
     rows: range, send: Callable[[range], str], routes: list[int], refused: dict[int, Refused]
 ) -> Iterable[tuple[range, str]]:
-    """Stage these rows, in as many stages as it takes to leave out only those that are refused by themselves."""
+    """Stage these rows, in as many stages as it takes to leave out only those that are refused by themselves.
+
+    Raises NoRoom.
+    """
     try:
         yield rows, send(rows)
+    except Throttled as error:
+        if (error.detail or {}).get("limit") != "max_staged_bytes":
+            raise
+        raise NoRoom(error.message) from error
     except _REFUSALS as error:
         if len(rows) > 1 and isinstance(error, InvalidRequest):
             middle = rows.start + len(rows) // 2

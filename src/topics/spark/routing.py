@@ -37,8 +37,9 @@ from topics.spark.change_ranges import NAME, ChangeRanges, shared_out
 from topics.spark.conditions import Columns, Compiled
 from topics.spark.events import COLUMNS, OPS, read_events
 from topics.spark.job import Job, NotYet, Surroundings
-from topics.spark.outbox import Cap, Outbox, Outcome, OverCap, Piece, Refused, commit, drop_stages
+from topics.spark.outbox import Cap, NoRoom, Outbox, Outcome, OverCap, Piece, Refused, commit, drop_stages
 from topics.spark.payloads import NoPayload, Payloads
+from topics.spark.portions import Portion, whole_batch
 from topics.spark.ranges import SeqRange
 from topics.sql.tokens import SqlError
 
@@ -109,6 +110,8 @@ class Report(Struct):
     # By condition, how often it could not be evaluated.
     failed: dict[int, int] = {}
     missing: dict[int, int] = {}
+    # The server had no room for its messages, and they were given up.
+    no_room: str | None = None
 
 
 _decode_report = msgspec.msgpack.Decoder(Report).decode
@@ -126,6 +129,10 @@ class Batches:
         self._plan: Plan | None = None
         self._unusable: dict[int, str] = {}
         self._totals = Totals()
+        # Which portions are done is asked once: of later batches it is known.
+        self._fence: int | None = None
+        # How finely batches are divided from the beginning, since larger portions found no room.
+        self._depth = 0
 
     def belong_to(self, query_id: str) -> None:
         """The first batch may begin before the query is known to whoever started it."""
@@ -140,20 +147,53 @@ class Batches:
             plan = self._newest(client, frame.sparkSession)
             if not self._known.wait(60):
                 raise RuntimeError("the query does not know its own id")
-            caps: dict[str, Cap] = {}
-            while True:
-                reports = self._evaluated(plan, ranges, caps)
-                pieces = [piece for report in reports for piece in report.pieces]
+            if self._fence is None:
+                last = client.producer(self._producer)
+                self._fence = -1 if last is None else last.batch
+            waiting = [whole_batch(batch_id, ranges)]
+            while waiting:
+                portion = waiting.pop(0)
+                if portion.number <= self._fence:
+                    continue
+                if portion.begins <= self._fence or portion.depth < self._depth:
+                    waiting[:0] = portion.parts()
+                    continue
                 try:
-                    outcome = commit(client, pieces, f"route-{self._query_id}", batch_id, caps=caps)
-                    break
-                except OverCap as over:
-                    # Once for each such topic at most: with its cap it is not refused for it again.
-                    drop_stages(client, pieces)
-                    caps[over.topic] = over.cap
+                    self._route(client, plan, portion)
+                except NoRoom:
+                    parts = portion.parts()
+                    if not parts:
+                        raise
+                    waiting[:0] = parts
+                    self._depth = portion.depth + 1
+        self._around.tell(self._totals.shown(self._plan or plan))
+
+    @property
+    def _producer(self) -> str:
+        return f"route-{self._query_id}"
+
+    def _route(self, client: Client, plan: "Plan", portion: Portion) -> None:
+        """The messages of the portion are readable, once. Raises NoRoom."""
+        caps: dict[str, Cap] = {}
+        while True:
+            reports = self._evaluated(plan, portion.ranges, caps)
+            pieces = [piece for report in reports for piece in report.pieces]
+            try:
+                for report in reports:
+                    if report.no_room is not None:
+                        raise NoRoom(report.no_room)
+                outcome = commit(client, pieces, self._producer, portion.number, caps=caps)
+                break
+            except NoRoom:
+                drop_stages(client, pieces)
+                raise
+            except OverCap as over:
+                # Once for each such topic at most: with its cap it is not refused for it again.
+                drop_stages(client, pieces)
+                caps[over.topic] = over.cap
+        self._fence = portion.number
         if not outcome.deduped:
             self._totals.add(plan, reports, outcome)
-        self._around.tell(self._totals.shown(plan))
 
     def _newest(self, client: Client, session: SparkSession) -> "Plan":
         routes = client.routes(table=self._table).routes
@@ -425,10 +465,13 @@ class Staging:
                 for batch in batches:
                     self._take(batch, report, outbox)
                 outbox.finish()
+                report.pieces, report.refused = outbox.pieces, outbox.refused
+            except NoRoom as error:
+                outbox.drop()
+                report = Report(report.task, no_room=str(error))
             except BaseException:
                 outbox.drop()
                 raise
-        report.pieces, report.refused = outbox.pieces, outbox.refused
         encoded = msgspec.msgpack.encode(report)
         yield pa.RecordBatch.from_arrays([pa.array([encoded], pa.binary())], names=["report"])
 
