@@ -42,8 +42,10 @@ def keep(results: Path, row: Row) -> None:
     if known:
         lines[known[0]] = row.line()
     else:
-        last = max([at for at, line in enumerate(lines) if line.startswith("|")])
-        lines.insert(last + 1, row.line())
+        # Behind the last row of the first table.
+        first = next(at for at, line in enumerate(lines) if line.startswith("|"))
+        end = next((at for at, line in enumerate(lines) if at > first and not line.startswith("|")), len(lines))
+        lines.insert(end, row.line())
     results.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
