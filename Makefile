@@ -22,8 +22,8 @@ setup: $(STAMP) ## Create .venv with the pinned requirements and this package
 run: setup ## Start the server (TOPICS_* variables configure it)
 	@exec $(VENV)/bin/topics serve
 
-test: setup system-deps ## Run every test
-	$(PY) -m pytest tests
+test: setup system-deps ## Run every test but the longest, which are part of `make crash`
+	$(PY) -m pytest tests -m "not long"
 
 test-spark: setup ## Run only the tests that start Spark: classic, Connect and a cluster
 	@$(call require_packages,$(SPARK_PACKAGES))
@@ -33,14 +33,15 @@ check: setup ## Check format, lint and strict types, and run the fast tests
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest tests -m "not slow"
+	$(PY) -m pytest tests -m "not slow and not long"
 
 format: setup ## Rewrite the code to the project's format and fix what lint can fix
 	$(PY) -m ruff check --fix-only --quiet .
 	$(PY) -m ruff format .
 
-crash: setup system-deps ## Cut power and play random histories for much longer than `make test` does
+crash: setup system-deps ## Cut power, kill and play random histories for much longer than `make test` does
 	$(PY) -m pytest tests/crash tests/simulation --hypothesis-profile=long --timeout=0
+	$(PY) -m pytest tests -m long
 
 bench: setup ## Measure against the figures in bench/RESULTS.md (needs redis-server and wrk)
 	@$(call require_packages,$(BENCH_PACKAGES))

@@ -80,6 +80,7 @@ def test_a_topic_becomes_a_table_and_the_server_is_told_how_far(
     assert (told["rows"], told["lag"]) == (3, 0)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_driver_killed_again_and_again_archives_every_record_once(client: Client, topic: str, tmp_path: Path) -> None:
     """Real processes and SIGKILL: right after a commit, and somewhere in the next batch."""

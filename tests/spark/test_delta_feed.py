@@ -130,6 +130,7 @@ def test_a_feed_that_vacuum_took_fails_with_the_versions_and_skips_nothing(
     assert applied(events(client, changes)) == orders.rows()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_killed_driver_repeats_nothing_and_loses_nothing(client: Client, topic: str, tmp_path: Path) -> None:
     """Killed right after a commit in the middle of a large version, whose rows come in another order the next time."""
