@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_demo_ends_by_itself_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": python_path(), "TMPDIR": str(tmp_path)}
