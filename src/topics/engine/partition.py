@@ -681,12 +681,20 @@ class Partition:
             seq = live
             stop = min(segment.last_seq, last)
             while seq <= stop:
+                rendered = segment.text_at(seq, min(left, stop - seq + 1), room, view) if segment.sealed else None
+                if rendered is not None:
+                    texts.append(rendered.text)
+                    room -= rendered.size
+                    left -= rendered.count
+                    seq += rendered.count
+                    if not left or room <= 0:
+                        return Read(b",".join(texts), limit - left, seq - 1, seq - start, None)
+                    continue
                 page = segment.run_at(seq, left)
                 first_seq, count, size = page.first_seq, page.count, page.size
                 page_last = min(first_seq + count - 1, stop)
                 flags = segment.flags_between(seq, page_last)
-                usual = is_usual(view, page)
-                if usual and flags is None and size <= room:
+                if flags is None and size <= room and is_usual(view, page):
                     # The common case: all records of the page from here on, as many as are still wanted.
                     taken = min(page_last - seq + 1, left)
                     texts.append(self._usual_text(page, seq - first_seq, taken))

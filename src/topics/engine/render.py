@@ -3,10 +3,15 @@
 `data` and `meta` are the client's own bytes. The usual form (meta yes, tag no, data yes) of a run of records is put
 together from constant pieces, numbers taken from a table, and the client's bytes, with one join for all: 0.1 us a
 record against 0.3 when each is formatted by itself. Other forms are rendered record by record.
+
+What is sealed stands in columns of a file, where the client's bytes need not be taken apart at all: `record_heads` makes
+what stands before each of them, in bulk, and the columns are put behind it where they are.
 """
 
-from collections.abc import Collection
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from itertools import accumulate
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -26,13 +31,35 @@ class View(Struct, frozen=True, gc=False):
 USUAL = View()
 
 
-def is_usual(view: View, page: Page) -> bool:
-    """Whether this view of this page is what `render_run` makes: what a page does not have cannot differ."""
+class Rendered(Struct, frozen=True, gc=False):
+    """A run of records in the usual form, comma between them, and what these records have."""
+
+    text: bytes
+    count: int
+    size: int
+    tags: bool
+    metas: bool
+    nodes: bool
+
+
+class Parts(Protocol):
+    """What some records have beside their data; false when none of them has it."""
+
+    @property
+    def tags(self) -> object: ...
+    @property
+    def metas(self) -> object: ...
+    @property
+    def nodes(self) -> object: ...
+
+
+def is_usual(view: View, records: Parts) -> bool:
+    """Whether this view of these records is the usual form: what they do not have cannot differ."""
     return (
         view.data
-        and (not view.tags or page.tags is None)
-        and (view.metas or page.metas is None)
-        and (not view.without_nodes or page.nodes is None)
+        and not (view.tags and records.tags)
+        and (view.metas or not records.metas)
+        and not (view.without_nodes and records.nodes)
     )
 
 
@@ -100,7 +127,59 @@ def _lengths(page: Page) -> list[int]:
     return lengths
 
 
+# With more times than this among them, heads are put together one by one.
+_TIMES_MOST = 16
+
+
+def record_heads(first_seq: int, times: Sequence[int], behind: bytes) -> tuple[bytes, int] | None:
+    """The beginnings of records up to their `$ts`, each closing the one before it, `behind` at the end of each.
+
+    Answers them as one text, and how long each is. None when they are not equally long, which happens once in the life
+    of a log for each digit of a seq, or when a seq is short. Times must not fall.
+
+    The numbers of a thousand stand in a text already: 256 heads with one time cost 4 us, with many times 25.
+    """
+    count = len(times)
+    first_ts, last_ts = times[0], times[-1]
+    if (
+        first_seq < 1000
+        or _digits(first_seq) != _digits(first_seq + count - 1)
+        or _digits(first_ts) != _digits(last_ts)
+    ):
+        return None
+    width = len(b'},{"$seq":,"$ts":') + _digits(first_seq) + _digits(last_ts) + len(behind)
+    if first_ts != last_ts and len(set(times)) > _TIMES_MOST:
+        return _single_heads(first_seq, times, behind), width
+    texts: list[bytes] = []
+    start = 0
+    while start < count:
+        thousands, rest = divmod(first_seq + start, 1000)
+        moment = times[start]
+        stop = min(count, start + 1000 - rest)
+        if moment != last_ts:
+            stop = bisect_right(times, moment, start, stop)
+        before = b'},{"$seq":%d' % thousands
+        numbers = _THREE_DIGITS_TEXT[rest * 4 : (rest + stop - start) * 4]
+        texts += (before, numbers.replace(SEPARATOR, b',"$ts":%d%b%b' % (moment, behind, before))[: -len(before)])
+        start = stop
+    return b"".join(texts), width
+
+
+def _single_heads(first_seq: int, times: Sequence[int], behind: bytes) -> bytes:
+    count = len(times)
+    text_of = {moment: b',"$ts":%d%b' % (moment, behind) for moment in set(times)}
+    pieces: list[bytes] = [b""] * (3 * count)
+    pieces[0::3], pieces[1::3] = number_pieces(first_seq, count)
+    pieces[2::3] = [text_of[moment] for moment in times]
+    return b"".join(pieces)
+
+
+def _digits(number: int) -> int:
+    return len(b"%d" % number)
+
+
 _THREE_DIGITS = [b"%03d" % number for number in range(1000)]
+_THREE_DIGITS_TEXT = SEPARATOR.join([*_THREE_DIGITS, b""])
 _SHORT = [b"%d" % number for number in range(1000)]
 
 

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+from topics.engine.render import Rendered, View
 from topics.engine.tags import TagIndex
 from topics.model.match import TagMatch
 from topics.model.page import Page, fold, page_times, part, record_sizes, split
@@ -49,6 +50,13 @@ class Segment(ABC):
     def run_at(self, seq: int, most: int) -> Page:
         """A page that holds `seq`, for a reader who goes on from there with about `most` records."""
         return self.page_at(seq)
+
+    def text_at(self, seq: int, most: int, room: int, view: View) -> Rendered | None:
+        """Some records from `seq` on, at most so many, as this view shows them: when they can be had without a page.
+
+        None when they cannot, because some are gone, the view is not the usual one or they do not fit `room`.
+        """
+        return None
 
     @abstractmethod
     def flags(self) -> bytearray | None:

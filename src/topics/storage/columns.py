@@ -6,6 +6,7 @@ reader never needs it.
 
 from array import array
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -47,6 +48,62 @@ def record_batch(pa: Any, pages: Sequence[Page]) -> Any:
         ],
         schema=record_schema(pa),
     )
+
+
+def joined_rows(heads: bytes, width: int, parts: Sequence[tuple[Any, tuple[bytes, bytes]]]) -> memoryview:
+    """Row after row: its head (`heads` has one of `width` bytes for each) and its values of some columns of texts.
+
+    A value stands between two constant texts; a row without one has neither. Done in C++: 0.05 us a row for one column.
+    """
+    kernel = _join_kernel()
+    rows = len(parts[0][0])
+    pieces = [kernel.strings(heads, width, rows)]
+    for column, (before, behind) in parts:
+        if column.null_count:
+            pieces.append(kernel.join([kernel.scalar(before), column, kernel.scalar(behind)]))
+        else:
+            pieces += [kernel.scalar(before)] if before else []
+            pieces.append(column)
+            pieces += [kernel.scalar(behind)] if behind else []
+    return memoryview(kernel.join(pieces, skip_nulls=True).buffers()[2])
+
+
+class _JoinKernel:
+    """What pyarrow needs for joining, made once: finding it anew for each of some hundred rows would cost as much again."""
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._pa = pa
+        self._kind = pa.string()
+        self._function = pc.get_function("binary_join_element_wise")
+        self._null_if_any = pc.JoinOptions(null_handling="emit_null")
+        self._skip_nulls = pc.JoinOptions(null_handling="skip")
+        self._scalars: dict[bytes, Any] = {}
+        self._multiples: dict[int, Any] = {}
+
+    def join(self, pieces: list[Any], *, skip_nulls: bool = False) -> Any:
+        return self._function.call([*pieces, self.scalar(b"")], self._skip_nulls if skip_nulls else self._null_if_any)
+
+    def scalar(self, text: bytes) -> Any:
+        """Of a text that is constant in the code."""
+        scalar = self._scalars.get(text)
+        if scalar is None:
+            scalar = self._scalars[text] = self._pa.scalar(text.decode(), self._kind)
+        return scalar
+
+    def strings(self, text: bytes, width: int, rows: int) -> Any:
+        """A text that is made of equally long ones."""
+        kept = self._multiples.get(width)
+        if kept is None or kept.size < (rows + 1) * 4:
+            kept = self._multiples[width] = self._pa.py_buffer(array("i", range(0, width * (rows + 1), width)))
+        return self._pa.Array.from_buffers(self._kind, rows, [None, kept, self._pa.py_buffer(text)])
+
+
+@cache
+def _join_kernel() -> _JoinKernel:
+    return _JoinKernel()
 
 
 def _numbers(pa: Any, kind: Any, values: "array[int]") -> Any:

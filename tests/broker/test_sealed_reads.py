@@ -1,0 +1,120 @@
+"""Reading what is sealed: the same to a reader as what it was made of, however it is put together."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from topics.broker.sealed import ASKED_MOST, SealedSegment, Shelf
+from topics.engine.cache import Cache
+from topics.engine.partition import Partition, Totals
+from topics.engine.render import USUAL, View, record_heads, render_run
+from topics.model.page import Page, make_page
+from topics.storage.segment import segment_base, write_segment
+from topics.testing.disk import FakeDisk
+
+START_MS = 1_700_000_000_000
+NODES = ["a", "worker-7", "ü", 'with "quotes"', "line\nbreak"]
+VIEWS = [USUAL, View(tags=True), View(metas=False), View(data=False), View(without_nodes=frozenset([b'"a"']))]
+
+
+def some_pages(chance: random.Random, first_seq: int, parts: str) -> list[Page]:
+    """Pages as appends leave them; `parts` says what records may have: n(odes), N(odes that need escapes), m(etas), t(ags)."""
+    pages: list[Page] = []
+    ts = START_MS
+    seq = first_seq
+    for _ in range(chance.randint(1, 30)):
+        count = chance.choice([1, 1, 2, 10, 100, 256])
+        ts += chance.choice([0, 0, 1, 5000])
+
+        def column(letter: str, values: list[Any], count: int = count) -> bytes | None:
+            if letter not in parts or chance.random() < 0.2:
+                return None
+            return b"\0".join(
+                [msgspec.json.encode(chance.choice(values)) if chance.random() < 0.7 else b"" for _ in range(count)]
+            )
+
+        datas = [msgspec.json.encode("x" * chance.randint(0, 60)) for _ in range(count)]
+        metas = column("m", [{"k": 1}, "ü", [1, 2, 3]])
+        nodes = column("n", NODES[:3]) or column("N", NODES)
+        tags = column("t", ["red", "green"])
+        pages.append(make_page(seq, count, ts, b"\0".join(datas), metas, nodes, tags))
+        seq += count
+    return pages
+
+
+def hot_and_sealed(pages: list[Page]) -> tuple[Partition, Partition]:
+    disk = FakeDisk()
+    disk.make_directory("")
+    hot, sealed = Partition(1, 0, Cache(1 << 20), Totals()), Partition(1, 0, Cache(1 << 20), Totals())
+    for partition in (hot, sealed):
+        partition.next_seq = pages[0].first_seq
+        partition.head_seq = pages[0].first_seq - 1
+        for page in pages:
+            partition.apply_append(page)
+    closed = sealed.close_hot()
+    assert closed is not None
+    info = write_segment(disk, segment_base(1, 0, pages[0].first_seq), closed.pages, closed.tags.sorted())
+    sealed.apply_sealed(SealedSegment(Shelf(disk, 1 << 20), 1, 0, info))
+    assert [segment.sealed for segment in sealed.segments] == [True]
+    return hot, sealed
+
+
+@pytest.mark.parametrize("parts", ["", "m", "n", "t", "nm", "nmt", "N", "Nm"])
+@pytest.mark.parametrize("first_seq", [1, 900, 1000, 9_950, 123_456_789_000])
+def test_a_sealed_log_reads_as_it_did_when_it_was_hot(parts: str, first_seq: int) -> None:
+    chance = random.Random(f"{parts} {first_seq}")
+    hot, sealed = hot_and_sealed(some_pages(chance, first_seq, parts))
+    for step in range(60):
+        if step == 40:
+            gone = sorted(chance.sample(range(first_seq, hot.head_seq + 1), (hot.head_seq - first_seq + 1) // 5))
+            assert hot.kill(gone) == sealed.kill(gone) == len(gone)
+        from_seq = chance.randint(first_seq - 1, hot.head_seq)
+        limit = chance.choice([1, 7, 256, 1000, 5000])
+        view = chance.choice(VIEWS)
+        to_seq = chance.choice([None, from_seq + chance.randint(1, 300)])
+        one, other = [each.read(from_seq, limit, 1 << 30, view, to_seq=to_seq) for each in (hot, sealed)]
+        assert other.records == one.records
+        assert (other.count, other.next_from_seq) == (one.count, one.next_from_seq)
+
+
+@pytest.mark.parametrize("parts", ["", "nmt", "N"])
+def test_a_small_budget_lets_a_reader_of_sealed_records_through_all_of_them(parts: str) -> None:
+    pages = some_pages(random.Random(7), 2000, parts)
+    _, sealed = hot_and_sealed(pages)
+    seq, texts = 1999, []
+    while seq < sealed.head_seq:
+        read = sealed.read(seq, 100, 3000, USUAL)
+        assert read.count
+        # A run is rendered when it fits, and the record that does not fit is the next reader's first.
+        assert len(read.records) < 3000 + 100 * 60
+        texts.append(read.records)
+        seq = read.next_from_seq
+    assert b",".join(texts) == b",".join([render_run(page, 0, page.count) for page in pages])
+
+
+def test_heads_of_records_are_those_of_records_rendered_one_by_one() -> None:
+    chance = random.Random(3)
+    for _ in range(300):
+        first_seq = 10 ** chance.randint(3, 18) + chance.randint(0, 2000)
+        times = sorted(
+            [START_MS + chance.randint(0, chance.choice([0, 1, 100])) for _ in range(chance.randint(1, 1500))]
+        )
+        made = record_heads(first_seq, times, b',"data":')
+        expected = [b'},{"$seq":%d,"$ts":%d,"data":' % (seq, ts) for seq, ts in enumerate(times, first_seq)]
+        assert made == (b"".join(expected), len(expected[0]))
+
+
+@pytest.mark.parametrize(("first_seq", "times"), [(999, [5, 5]), (9999, [5, 5]), (2000, [9, 10]), (7, [5])])
+def test_heads_that_are_not_equally_long_are_not_made_in_bulk(first_seq: int, times: list[int]) -> None:
+    assert record_heads(first_seq, times, b"") is None
+
+
+def test_a_sealed_text_is_kept_when_it_is_asked_for_again_and_not_by_one_who_passes() -> None:
+    shelf = Shelf(FakeDisk(), 1 << 20)
+    assert not shelf.asked_again("a", 1, 256)
+    assert shelf.asked_again("a", 1, 256)
+    for seq in range(3 * ASKED_MOST):
+        assert not shelf.asked_again("b", seq, 256)
+    assert not shelf.asked_again("a", 1, 256)
