@@ -19,6 +19,7 @@ from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, Throttled, TopicFull, TopicsError
 from topics.model.facts import Appended, Delayed, Fact, HeadMoved
+from topics.model.limits import Limits
 from topics.model.page import SEPARATOR, Page, joined_columns
 from topics.model.placing import hashed_partition
 from topics.storage.frame import encode_append, encode_facts
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from topics.broker.broker import Broker
 
 Reply = Callable[["Append | TopicsError"], None]
+# Answers all that joined a group: with their seqs, or with the error.
+AnswerJoined = Callable[["AppendGroup", TopicsError | None], None]
 
 
 class Append(Struct, gc=False):
@@ -52,14 +55,15 @@ class AppendGroup(Commit):
     """Writes of one turn to one partition, with neighbouring seqs. A write with a key or with delays stands alone."""
 
     __slots__ = (
+        "answer",
         "batches",
         "broker",
         "dues",
         "first_seq",
+        "joined",
         "members",
         "page",
         "rich",
-        "shared",
         "size",
         "timing",
         "topic",
@@ -69,7 +73,7 @@ class AppendGroup(Commit):
 
     partition: Partition
 
-    def __init__(self, broker: "Broker", topic: Topic, partition: Partition, ts: int) -> None:
+    def __init__(self, broker: "Broker", topic: Topic, partition: Partition, ts: int, unseen_most: int) -> None:
         super().__init__(None, partition)
         self.broker = broker
         self.topic = topic
@@ -77,8 +81,11 @@ class AppendGroup(Commit):
         self.first_seq = partition.next_seq
         self.size = 0
         # Up to so many records, plain writes join without a decision: nothing limits how much the topic holds.
-        self.unseen_most = 0
+        self.unseen_most = unseen_most
         self.members: list[Append] = []
+        # Plain writes of one record, each with its seq and whoever asked, and who answers all of them.
+        self.joined: list[tuple[int, Any]] = []
+        self.answer: AnswerJoined = nobody_waits
         self.batches: list[Batch] = []
         # Some record may have more than a payload.
         self.rich = False
@@ -87,8 +94,6 @@ class AppendGroup(Commit):
         self.dues: list[int] | None = None
         # The part of each answer's `performance` that all members share.
         self.timing = b""
-        # Whoever answers may keep here what all its answers have in common.
-        self.shared: Any = None
         # The very first write is synced whatever the class: so a log that is found empty has never handed out a seq.
         self.sync = topic.config.durability == "fsync" or not partition.head_seq
 
@@ -106,6 +111,10 @@ class AppendGroup(Commit):
         member.group = self
         if not batch.plain:
             self.rich = True
+
+    @property
+    def key(self) -> str | None:
+        return self.members[0].key if self.members else None
 
     def close(self) -> Page:
         """Nothing is added any more; the records as one page."""
@@ -128,14 +137,14 @@ class AppendGroup(Commit):
         if self.topic.config.durability == "ephemeral" or self.dues is not None:
             self.close()
             return encode_facts(self.lsn, synced_lsn, self.all_facts())
-        key = self.members[0].key
+        key = self.key
         encoded_key = None if key is None else key.encode()
         return encode_append(self.lsn, synced_lsn, self.topic.id, self.partition.number, self.close(), encoded_key)
 
     def fact(self) -> Fact:
         if self.topic.config.durability == "ephemeral":
             return HeadMoved(self.topic.id, self.partition.number, self.first_seq + self.records - 1)
-        return Appended(self.topic.id, self.partition.number, self.close(), self.members[0].key)
+        return Appended(self.topic.id, self.partition.number, self.close(), self.key)
 
     def written(self) -> None:
         self.partition.unsynced.append(self.close())
@@ -160,8 +169,8 @@ class AppendGroup(Commit):
             # It waited for somebody else's sync, to keep the order or the margin; its own class promises none.
             self.sync_ms = 0.0
         broker = self.broker
-        members = self.members
-        key = members[0].key
+        members, joined = self.members, self.joined
+        key = self.key
         broker.state.append(topic, partition, page, key)
         if self.dues is not None and partition.leases is not None:
             partition.leases.delay(page.first_seq, self.dues)
@@ -169,14 +178,17 @@ class AppendGroup(Commit):
         if config.cap_records or config.cap_bytes or config.ttl_ms:
             broker.evict(topic, partition)
         broker.appended(topic, partition, page.size)
-        self.timing = b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (self.wal_ms, self.sync_ms)
-        broker.counts.appends += len(members)
+        self.timing = _timing(self.wal_ms, self.sync_ms)
+        broker.counts.appends += len(members) + len(joined)
         for member in members:
             member.reply(member)
+        if joined:
+            self.answer(self, None)
         if key is not None:
             self._finish_key(key, lambda reply: deduped(topic, partition, self.first_seq, page.count, reply))
         # Members and group point at each other; let go, or every turn leaves work for the garbage collector (9 % of it).
         self.members = []
+        self.joined = []
 
     def fail(self, error: TopicsError) -> None:
         page = self.close()
@@ -189,15 +201,29 @@ class AppendGroup(Commit):
         partition.next_seq = min(partition.next_seq, page.first_seq)
         for member in self.members:
             member.reply(error)
-        key = self.members[0].key
+        if self.joined:
+            self.answer(self, error)
+        key = self.key
         if key is not None:
             self._finish_key(key, lambda _: error)
         self.members = []
+        self.joined = []
 
     def _finish_key(self, key: str, outcome: Callable[[Reply], "Append | TopicsError"]) -> None:
         self.broker.keys_in_flight.pop((self.topic.id, key), None)
         for reply in self.members[0].followers or ():
             reply(outcome(reply))
+
+
+def _timing(wal_ms: float, sync_ms: float) -> bytes:
+    if not sync_ms:
+        # Whole microseconds: formatting a float takes 0.25 us.
+        return b'"wal_append_ms":%d.%03d,"fsync_ms":0.000' % divmod(int(wal_ms * 1000), 1000)
+    return b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (wal_ms, sync_ms)
+
+
+def nobody_waits(_group: AppendGroup, _error: TopicsError | None) -> None:
+    pass
 
 
 def deduped(topic: Topic, partition: Partition, first_seq: int, count: int, reply: Reply) -> Append:
@@ -258,20 +284,30 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
     if group is not None and key is None and delays is None and group.records + count <= PAGE_RECORDS:
         group.add(batch, member)
         return None
+    group = open_group(broker, topic, partition, takes_unseen(topic, broker.limits))
+    group.add(batch, member)
+    if delays is not None:
+        now_ms = broker.runtime.now_ms()
+        group.dues = [now_ms + delay if delay else 0 for delay in delays]
+    partition.gathering = group if key is None and delays is None else None
+    if key is not None:
+        broker.keys_in_flight[topic.id, key] = member
+    return group
+
+
+def open_group(broker: "Broker", topic: Topic, partition: Partition, unseen: bool) -> AppendGroup:
+    """A group without writes, for now. `unseen`: plain writes may join it without a decision."""
     ts = partition.last_ts
     now_ms = broker.runtime.now_ms()
     if now_ms > ts:
         partition.last_ts = ts = now_ms
-    group = AppendGroup(broker, topic, partition, ts)
-    group.add(batch, member)
-    if delays is not None:
-        group.dues = [now_ms + delay if delay else 0 for delay in delays]
-    partition.gathering = group if key is None and delays is None else None
-    if not config.cap_records and not config.cap_bytes and not broker.limits.max_total_bytes:
-        group.unseen_most = PAGE_RECORDS
-    if key is not None:
-        broker.keys_in_flight[topic.id, key] = member
-    return group
+    return AppendGroup(broker, topic, partition, ts, PAGE_RECORDS if unseen else 0)
+
+
+def takes_unseen(topic: Topic, limits: Limits) -> bool:
+    """Nothing limits how much the topic holds, so plain writes need no decision."""
+    config = topic.config
+    return not config.cap_records and not config.cap_bytes and not limits.max_total_bytes
 
 
 def check_room(broker: "Broker", topic: Topic, partition: Partition, count: int, size: int) -> None:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from topics.broker.append import Append, AppendGroup, Reply, decide_append
+from topics.broker.append import AnswerJoined, Append, AppendGroup, Reply, decide_append, open_group, takes_unseen
 from topics.broker.changes import ChangeDesk
 from topics.broker.checkpoint import Keeper, StorageSettings
 from topics.broker.committer import Committer, Consequences, Lane
@@ -25,6 +25,7 @@ from topics.broker.routes import ChangeTopic
 from topics.broker.runtime import Runtime
 from topics.broker.stages import expire_stages
 from topics.engine.partition import Partition
+from topics.engine.segment import PAGE_RECORDS
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, merged
@@ -314,6 +315,40 @@ class Broker:
         if group is not None:
             committer = self.committer
             committer.submit(committer.lanes[0] if len(committer.lanes) == 1 else committer.lane_of(topic.id), group)
+
+    def join(self, name: str, batch: Batch, asked: object, answer: AnswerJoined) -> bool:
+        """Append a plain record about which nothing is to be decided, to be answered together with others of its turn.
+
+        False, and nothing has happened, when there is more to it: then it takes the way of `append`.
+        """
+        topic = self.state.topics.get(name)
+        if topic is None or self._busy or self.keeper.full:
+            return False
+        partition = topic.partitions[0]
+        group: AppendGroup | None = partition.gathering
+        if group is None or group.records >= PAGE_RECORDS:
+            if not takes_unseen(topic, self.limits):
+                return False
+            group = partition.gathering = open_group(self, topic, partition, True)
+            committer = self.committer
+            committer.submit(committer.lanes[0] if len(committer.lanes) == 1 else committer.lane_of(topic.id), group)
+        elif not group.unseen_most:
+            return False
+        joined = group.joined
+        if not joined:
+            group.answer = answer
+        elif group.answer is not answer:
+            return False
+        seq = partition.next_seq
+        partition.next_seq = seq + 1
+        partition.pending_records += 1
+        size = batch.size
+        partition.pending_bytes += size
+        group.records += 1
+        group.size += size
+        group.batches.append(batch)
+        joined.append((seq, asked))
+        return True
 
     def delete_records(
         self,

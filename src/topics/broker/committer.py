@@ -247,7 +247,7 @@ class Committer:
         wal_ms = (written_at - started) * 1000
         self.frames_total += depth
         self.batches_total += 1
-        lane.unsynced_records += sum([commit.records for commit in commits])
+        lane.unsynced_records += commits[0].records if depth == 1 else sum([commit.records for commit in commits])
         all_wait = lane.unsynced_records > self.margin
         for commit in commits:
             commit.wal_ms = wal_ms

@@ -105,6 +105,10 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
         return _decode_covered(body, limits, error)
     records = plain.records
     count = len(records)
+    if count == 1 and plain.idempotency_key is None and len(body) <= limits.max_record_bytes:
+        data = bytes(records[0].data)
+        size = len(data) + RECORD_OVERHEAD
+        return Batch(1, data, None, None, None, size, None, None, None, False, 0, None, None, True)
     if not 0 < count <= limits.max_batch_records:
         _check_count(count, limits)
     key = plain.idempotency_key
@@ -113,12 +117,8 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
     if len(body) > limits.max_record_bytes:
         for index, record in enumerate(records):
             _check_size(index, len(record.data), limits)
-    if count == 1:
-        data = bytes(records[0].data)
-        batch = Batch(1, data, None, None, None, len(data) + RECORD_OVERHEAD, key)
-    else:
-        data = SEPARATOR.join([record.data for record in records])
-        batch = Batch(count, data, None, None, None, len(data) + 1 + count * (RECORD_OVERHEAD - 1), key)
+    data = SEPARATOR.join([record.data for record in records])
+    batch = Batch(count, data, None, None, None, len(data) + 1 + count * (RECORD_OVERHEAD - 1), key)
     batch.plain = key is None
     return batch
 

@@ -6,6 +6,7 @@ the data plane need the broker; while it is being recovered, or when the server 
 """
 
 import logging
+import math
 from collections.abc import Callable
 
 from topics.broker.broker import Broker
@@ -27,13 +28,13 @@ from topics.server.metrics import get_metrics
 from topics.server.pipelines import delete_pipeline, get_pipeline, list_pipelines, post_stop, put_pipeline
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
 from topics.server.queues import ack_jobs, claim_jobs, extend_jobs, nack_jobs
-from topics.server.records import append_records, park_append
+from topics.server.records import appending
 from topics.server.routers import delete_router, get_router, list_routers, put_router
 from topics.server.routes import get_routes
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
 from topics.server.slots import take_request
-from topics.server.slow import slow_requests
+from topics.server.slow import log_slow
 from topics.server.sql import run_sql
 from topics.server.stages import delete_stage, get_producer, post_commit, post_stage
 from topics.server.tables import delete_table, get_table, list_tables, put_known_table
@@ -56,7 +57,7 @@ class TopicsApplication:
         settings = service.settings
         self._gate = Gate(self.routes, service.authority, probe_auth=settings.probe_auth)
         self._max_inflight = settings.limits.max_inflight_per_key
-        self._ended = slow_requests(settings.slow_ms) if settings.slow_ms else None
+        self.slow_seconds = settings.slow_ms / 1000 if settings.slow_ms else math.inf
         self._add_routes()
 
     def handle(self, request: Request) -> None:
@@ -65,9 +66,8 @@ class TopicsApplication:
             if admission is None or admission.once:
                 admission = self._gate.admit(request.head)
             if admission.counted:
-                self._count(request, admission)
-            else:
-                request.ended = self._ended
+                take_request(admission.caller, self._max_inflight)
+                request.ended = _give_back
             admission.handler(request, admission.name)
         except TopicsError as error:
             send_error(request, error)
@@ -98,27 +98,20 @@ class TopicsApplication:
             return None
         return None
 
+    def slow(self, request: Request, status: int, body: bytes) -> None:
+        log_slow(request, status, body)
+
     def error_body(self, request: Request, error: Exception) -> bytes:
         about = request_fields(request)
         log.error("unexpected error", extra=fields(**about), exc_info=error)
         detail = {"request_id": about["request_id"]}
         return encode({"error": {"code": "internal", "message": "internal error", "detail": detail}})
 
-    def _count(self, request: Request, admission: Admission) -> None:
-        """The request holds a slot of its caller until it is over. Raises Throttled."""
-        take_request(admission.caller, self._max_inflight)
-        request.ended = self._counted_ended
-
-    def _counted_ended(self, request: Request, status: int, body: bytes) -> None:
-        caller_of(request).inflight -= 1
-        if self._ended is not None:
-            self._ended(request, status, body)
-
     def _add_routes(self) -> None:
         add = self.routes.add
         add("/v0/topics", scope=READ, get=self._with_broker(list_topics))
         add("/v0/topics/*", scope=READ, get=self._with_broker(get_topic))
-        add("/v0/topics/*", scope=WRITE, post=self._appending())
+        add("/v0/topics/*", scope=WRITE, post=appending(self.service))
         add("/v0/topics/*", scope=ADMIN, put=self._with_broker(put_topic))
         add("/v0/topics/*", scope=DELETE, delete=self._with_broker(delete_topic))
         add("/v0/topics/*/diff", scope=READ, post=self._with_broker(diff_records))
@@ -207,22 +200,10 @@ class TopicsApplication:
 
         return handle
 
-    def _appending(self) -> Handler:
-        """As `_with_broker`, and behind the throttle."""
-        service = self.service
-        throttle = service.throttle
 
-        def handle(request: Request, name: str) -> None:
-            broker = service.broker
-            if service.stopping:
-                raise shutting_down()
-            if broker is None:
-                raise not_ready(service)
-            if throttle.closed and park_append(throttle, broker, request, name):
-                return
-            append_records(broker, request, name)
-
-        return handle
+def _give_back(request: Request, _status: int, _body: bytes) -> None:
+    """The request is over, and no longer holds a slot of its caller."""
+    caller_of(request).inflight -= 1
 
 
 def _get_socket(live: Live, broker: Broker, request: Request, name: str) -> None:

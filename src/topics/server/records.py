@@ -5,7 +5,7 @@ from time import perf_counter
 
 from msgspec import Struct
 
-from topics.broker.append import Append
+from topics.broker.append import Append, AppendGroup
 from topics.broker.broker import Broker
 from topics.broker.throttle import Throttle
 from topics.model.batch import Batch, decode_batch
@@ -14,7 +14,10 @@ from topics.server.access import caller_of
 from topics.server.admission import Admission
 from topics.server.answers import send_error
 from topics.server.bodies import Query, require_json
-from topics.server.http import Request
+from topics.server.http import JSON_STARTS, LENGTHS, Request, respond_together
+from topics.server.probes import not_ready, shutting_down
+from topics.server.routing import Handler
+from topics.server.service import Service
 from topics.server.stages import is_arrow, read_arrow_aside
 
 
@@ -27,6 +30,25 @@ class Options(Struct, frozen=True):
     # The body is an Arrow stream.
     arrow: bool
     partition: int
+    # A single record may be answered together with others: the answer holds nothing but what all of them have.
+    joins: bool
+
+
+def appending(service: Service) -> Handler:
+    """The handler, behind the throttle."""
+    throttle = service.throttle
+
+    def handle(request: Request, name: str) -> None:
+        broker = service.broker
+        if service.stopping:
+            raise shutting_down()
+        if broker is None:
+            raise not_ready(service)
+        if throttle.closed and park_append(throttle, broker, request, name):
+            return
+        append_records(broker, request, name)
+
+    return handle
 
 
 def append_records(broker: Broker, request: Request, name: str, waited_ms: float = 0.0) -> None:
@@ -42,6 +64,14 @@ def append_records(broker: Broker, request: Request, name: str, waited_ms: float
         append_arrow(broker, request, name, options, waited_ms)
         return
     batch = decode_batch(request.body, limits)
+    if (
+        batch.plain
+        and batch.count == 1
+        and options.joins
+        and not waited_ms
+        and broker.join(name, batch, request, answer_joined)
+    ):
+        return
     if batch.config is not None and isinstance(batch.config.dead_letter, str):
         caller_of(request).check_topic(batch.config.dead_letter)
     if batch.key is None and options.key is not None:
@@ -58,6 +88,32 @@ def _answer(request: Request, return_seqs: bool, waited_ms: float, outcome: Appe
         request.respond(201 if outcome.created else 200, body)
     else:
         send_error(request, outcome)
+
+
+def answer_joined(group: AppendGroup, error: TopicsError | None) -> None:
+    """What `_answer` does for one write, for all single records that joined a group."""
+    if error is not None:
+        for _, request in group.joined:
+            send_error(request, error)
+        return
+    now = perf_counter()
+    before = b'\r\n{"topic":"%b","first_seq":' % group.topic.name_bytes
+    between = (
+        b'],"head_seq":%d,"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":'
+        % group.partition.head_seq
+    )
+    behind = b',%b,"throttle_wait_ms":0.0}}' % group.timing
+    fixed = len(before) - 2 + len(LAST_SEQ) + len(SEQS) + len(between) + len(behind)
+    start, answers = JSON_STARTS[200], []
+    for seq, request in group.joined:
+        digits = b"%d" % seq
+        us = int((now - request.received_at) * 1_000_000)
+        took = MILLISECONDS[us] if us < 5000 else b"%d.%03d" % divmod(us, 1000)
+        length = LENGTHS[fixed + 3 * len(digits) + len(took)]
+        answers.append(
+            (request, b"".join((start, length, before, digits, LAST_SEQ, digits, SEQS, digits, between, took, behind)))
+        )
+    respond_together(answers, now)
 
 
 def park_append(throttle: Throttle, broker: Broker, request: Request, name: str) -> bool:
@@ -110,16 +166,6 @@ def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     first = outcome.first_seq
     count = outcome.count
     group = outcome.group
-    if count == 1 and return_seqs and group is not None and not outcome.created:
-        # What the answers of a group share is rendered once: 0.9 us a write otherwise, 0.45 so.
-        shared = group.shared
-        if shared is None:
-            shared = group.shared = _shared(outcome)
-        now, before, between, behind = shared
-        seq = b"%d" % first
-        us = int((now - started) * 1_000_000)
-        took = MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000)
-        return b"".join((before, seq, b',"last_seq":', seq, b',"seqs":[', seq, between, took, behind))
     # Whole microseconds: formatting a float takes 0.2 us.
     whole, rest = divmod(int((perf_counter() - started) * 1_000_000), 1000)
     # repr of a list is the quickest way to many numbers: 100 take 9 us, joining them one by one 20.
@@ -143,19 +189,7 @@ def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     )
 
 
-def _shared(outcome: Append) -> tuple[float, bytes, bytes, bytes]:
-    """What the answers to the single records of a group have in common: the time now, and the texts around what differs."""
-    group = outcome.group
-    assert group is not None
-    return (
-        perf_counter(),
-        b'{"topic":"%b","first_seq":' % outcome.topic.name_bytes,
-        b'],"head_seq":%d,"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":'
-        % outcome.partition.head_seq,
-        b',%b,"throttle_wait_ms":0.0}}' % group.timing,
-    )
-
-
+LAST_SEQ, SEQS = b',"last_seq":', b',"seqs":['
 # Whole microseconds as milliseconds; most writes take less than these.
 MILLISECONDS = [b"%d.%03d" % divmod(us, 1000) for us in range(5000)]
 # What a rendered answer ends with when the write did not have to wait.
@@ -168,7 +202,8 @@ def read_options(request: Request, max_key_chars: int) -> Options:
     header = request.header(b"idempotency-key")
     key = _header_key(header, max_key_chars) if header else None
     query = Query(request.query)
-    return Options(query.flag("return_seqs", True), key, is_arrow(request), query.number("partition", 0))
+    return_seqs, partition = query.flag("return_seqs", True), query.number("partition", 0)
+    return Options(return_seqs, key, is_arrow(request), partition, joins=return_seqs and key is None)
 
 
 def _header_key(header: bytes, most_chars: int) -> str:

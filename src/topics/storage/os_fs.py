@@ -130,7 +130,12 @@ class OsFile:
     def write_at(self, offset: int, parts: Sequence[Bytes]) -> None:
         # Called once per turn of the event loop. Few parts written in one go is all that happens on a healthy disk,
         # so nothing is prepared for the other cases until one of them is there.
-        if len(parts) <= IOV_MAX:
+        if len(parts) == 1:
+            part = parts[0]
+            written = os.pwrite(self._descriptor, part, offset)
+            if written == len(part):
+                return
+        elif len(parts) <= IOV_MAX:
             written = os.pwritev(self._descriptor, parts, offset)
             if written == sum(map(len, parts)):
                 return

@@ -79,7 +79,7 @@ class WalShard:
 
         On OSError nothing of them remains: the caller may try again. When even that cannot be had, `failed` is set.
         """
-        total = sum(map(len, frames))
+        total = len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
         if self._offset + total > self._capacity:
             self.rotate(total)
         assert self._file is not None

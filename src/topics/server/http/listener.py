@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import resource
 import socket
 from collections.abc import Callable
@@ -38,6 +39,8 @@ class Listener:
     def __init__(self, app: Application, limits: HttpLimits | None = None) -> None:
         self.limits = limits if limits is not None else HttpLimits()
         self.handle = app.handle
+        self.slow_seconds: float = getattr(app, "slow_seconds", math.inf)
+        self.slow: Callable[[Request, int, bytes], None] = getattr(app, "slow", _nobody_cares)
         self.loop: asyncio.AbstractEventLoop
         self.connections: set[Connection] = set()
         self.held = HeldBytes()
@@ -214,3 +217,7 @@ def _capacity(connections_max: int) -> tuple[int, int]:
     turned_away_max = min(TURNED_AWAY_MAX, files_max // 8)
     reserved = min(FILES_RESERVED, files_max // 4)
     return min(connections_max, files_max - reserved - turned_away_max), turned_away_max
+
+
+def _nobody_cares(_request: Request, _status: int, _body: bytes) -> None:
+    pass

@@ -71,7 +71,6 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_assembler",
         "_channel",
-        "_clock",
         "_closing",
         "_duplex",
         "_gathered",
@@ -96,6 +95,7 @@ class Connection(asyncio.Protocol):
         "_waiting",
         "_writable",
         "busy",
+        "clock",
         "closed",
         "current",
         "draining",
@@ -103,14 +103,17 @@ class Connection(asyncio.Protocol):
         "idle",
         "last",
         "limits",
+        "slow_seconds",
         "write",
     )
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._handle = listener.handle
-        self._clock = listener.limits.clock
+        self.clock = listener.limits.clock
         self.limits: HttpLimits = listener.limits
+        self.slow_seconds = listener.slow_seconds
+        """A request that took so long is told to the application."""
 
         # The connection as a whole.
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -148,7 +151,7 @@ class Connection(asyncio.Protocol):
         self._heads = _NOTHING_REMEMBERED
 
         # What the sweep compares with.
-        self._since = self._clock()
+        self._since = self.clock()
         """When the last request, or the message under way, began; or when we began to close."""
         self._in_body = False
         self._progress = 0
@@ -187,7 +190,7 @@ class Connection(asyncio.Protocol):
             # Without its blank line a head may still get more lines.
             if head is not None and blank_line:
                 self.idle = False
-                self._since = now = self._clock()
+                self._since = now = self.clock()
                 self.current = request = Request(self, head, body, now)
                 try:
                     self._handle(request)
@@ -301,6 +304,9 @@ class Connection(asyncio.Protocol):
 
         self._listener.run_aside(work).add_done_callback(done)
 
+    def tell_slow(self, request: Request, status: int, body: bytes) -> None:
+        self._listener.slow(request, status, body)
+
     def pause_reading(self) -> None:
         if self._reading and not self.closed:
             self._reading = False
@@ -316,7 +322,7 @@ class Connection(asyncio.Protocol):
         self.idle = False
         self.last = True
         self._closing = True
-        self._since = self._clock()
+        self._since = self.clock()
         self._stuck_since = 0.0
         self._flush()
         self._transport.close()
@@ -464,7 +470,7 @@ class Connection(asyncio.Protocol):
             self._assembler = assembler
             if assembler.messages_begun != messages_begun:
                 # The time of the message under way begins with it.
-                self._since = self._clock()
+                self._since = self.clock()
                 self._in_body = False
         messages = assembler.messages
         if messages:
@@ -486,7 +492,7 @@ class Connection(asyncio.Protocol):
                 self.write = self._gathered.append
         elif len(self._gathered) >= ANSWERS_A_WRITE:
             self._flush()
-        self._since = now = self._clock()
+        self._since = now = self.clock()
         request = Request(self, head, b"", now)
         self.current = request
         if not head.keep_alive:
@@ -609,7 +615,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._drop_input()
         self._linger_left = self.limits.linger_bytes
-        self._since = self._clock()
+        self._since = self.clock()
         self._stuck_since = 0.0
         if self.ended:
             self.close()

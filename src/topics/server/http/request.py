@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from .body import GZIP_BYTES_MIN, INLINE_BYTES, deflate
 from .channel import Channel
 from .duplex import Duplex
@@ -16,39 +18,37 @@ if TYPE_CHECKING:
     from .protocol import Connection
 
 
-class Request:
-    """Complete, with its body inflated. Answered exactly once: by `respond`, `stream` or `upgrade`."""
+class Request(Struct, eq=False):
+    """Complete, with its body inflated. Answered exactly once: by `respond`, `stream` or `upgrade`.
 
-    __slots__ = (
-        "_connection",
-        "_disconnected",
-        "answered",
-        "body",
-        "ended",
-        "head",
-        "method",
-        "path",
-        "query",
-        "received_at",
-    )
+    (A Struct, because one is made for every request: 0.07 us, with an `__init__` of its own 0.2.)
+    """
 
-    def __init__(self, connection: Connection, head: RequestHead, body: bytes, received_at: float) -> None:
-        self._connection = connection
-        self._disconnected: Callable[[], None] | None = None
-        self.ended: Callable[[Request, int, bytes], None] | None = None
-        """Called once when the request is over, with the status and the body it is answered with.
+    _connection: Connection
+    head: RequestHead
+    body: bytes
+    received_at: float
+    """On the limits' clock: when the request was complete and its turn had come."""
+    answered: bool = False
+    ended: Callable[[Request, int, bytes], None] | None = None
+    """Called once when the request is over, with the status and the body it is answered with.
 
-        That is when it is answered, when its answer becomes a channel (then without a body), or when its client is gone
-        (then with status 0). For whoever counts requests; not for whoever answers this one.
-        """
-        self.head = head
-        self.method = head.method
-        self.path = head.path
-        self.query = head.query
-        self.body = body
-        self.received_at = received_at
-        """On the limits' clock: when the request was complete and its turn had come."""
-        self.answered = False
+    That is when it is answered, when its answer becomes a channel (then without a body), or when its client is gone
+    (then with status 0). For whoever counts requests; not for whoever answers this one.
+    """
+    _disconnected: Callable[[], None] | None = None
+
+    @property
+    def method(self) -> bytes:
+        return self.head.method
+
+    @property
+    def path(self) -> bytes:
+        return self.head.path
+
+    @property
+    def query(self) -> bytes:
+        return self.head.query
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header by its lower-case name; several lines of it are joined by commas."""
@@ -98,11 +98,9 @@ class Request:
         if self.answered:
             raise RuntimeError("the request has been answered already")
         self.answered = True
-        ended = self.ended
-        if ended is not None:
-            self.ended = None
-            ended(self, status, body)
         connection = self._connection
+        if self.ended is not None or connection.clock() - self.received_at >= connection.slow_seconds:
+            self._over(status, body)
         length = len(body)
         if (
             content_type is JSON
@@ -159,10 +157,8 @@ class Request:
     def gone(self) -> None:
         """The connection is lost while the request is the current one."""
         self.client_gone()
-        ended = self.ended
-        if ended is not None:
-            self.ended = None
-            ended(self, 0, b"")
+        if not self.answered:
+            self._over(0, b"")
 
     def client_gone(self) -> bool:
         """Tell whoever asked, once. False when nobody did."""
@@ -177,10 +173,17 @@ class Request:
         if self.answered:
             raise RuntimeError("the request has been answered already")
         self.answered = True
+        self._over(200, b"")
+
+    def _over(self, status: int, body: bytes) -> None:
+        """Tell those who count requests, and those who look for slow ones if this is one."""
         ended = self.ended
         if ended is not None:
             self.ended = None
-            ended(self, 200, b"")
+            ended(self, status, body)
+        connection = self._connection
+        if connection.clock() - self.received_at >= connection.slow_seconds:
+            connection.tell_slow(self, status, body)
 
     def _is_reachable(self, channel: Channel) -> bool:
         """Whether anybody is left at the other end. Nobody keeps a channel open who has closed his sending side."""
@@ -226,3 +229,29 @@ class Request:
         else:
             connection.write_parts(start, body)
         connection.answered()
+
+
+def respond_together(answers: list[tuple[Request, bytes]], now: float) -> None:
+    """What `respond(200, body)` does for one request, for many at the time `now`.
+
+    Each gets a whole message, made of `JSON_STARTS[200]`, an entry of `LENGTHS`, an empty line and the body: who renders
+    many small answers has them in one piece that way, and nothing is copied twice.
+    """
+    for request, message in answers:
+        connection = request._connection
+        if (
+            request.head.plain
+            and not connection.last
+            and request.ended is None
+            and now - request.received_at < connection.slow_seconds
+            and not request.answered
+        ):
+            request.answered = True
+            connection.write(message)
+            connection.current = None
+            if connection.busy:
+                connection.proceed()
+            else:
+                connection.idle = True
+        else:
+            request.respond(200, message.partition(b"\r\n\r\n")[2])
