@@ -11,7 +11,6 @@ from topics.server.access import ADMIN, ANY_KEY, DELETE, EVERYONE, NOBODY, PROBE
 from topics.server.application import TopicsApplication
 from topics.server.routing import Routes
 from topics.server.service import Service
-from topics.server.slow import slow_requests
 
 RECORDS = {"records": [{"data": 1}]}
 KEYS = "full,reader:read,writer:write,deleter:delete,admin:admin,claimer:rw,tenant::t42:|shared.,treader:r:t42:"
@@ -281,7 +280,7 @@ async def test_no_token_gets_into_the_log(house: House, caplog: pytest.LogCaptur
     for key in ("full", "wrong-token", "reader"):
         for path in ("/v0/topics", "/v0/topics/x?token=query-token", "/v0/metrics"):
             await house.ask("GET", path, key=key)
-    house.app._ended = slow_requests(0)
+    house.listener.slow_seconds = 0.0
     await house.ask("GET", "/v0/topics?token=query-token", key="full")
     await asyncio.sleep(0)
     assert "slow request" in caplog.text

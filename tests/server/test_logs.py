@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import math
 import re
 from collections.abc import Iterator
 
@@ -13,7 +14,6 @@ from topics.server import logs
 from topics.server.access import READ
 from topics.server.http import Request
 from topics.server.logs import fields, sent_id
-from topics.server.slow import slow_requests
 
 RECORDS = {"records": [{"data": 1}]}
 
@@ -101,7 +101,7 @@ def slow_lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
 
 @in_house(SLOW_MS="1")
 async def test_slow_request_is_logged_with_its_performance(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    house.app._ended = slow_requests(0)
+    house.listener.slow_seconds = 0.0
     await house.ask("POST", "/v0/topics/t?return_seqs=false", RECORDS, headers=("X-Request-Id: mine",))
     await house.ask("GET", "/v0/topics/absent")
     write, miss = slow_lines(caplog)
@@ -113,10 +113,22 @@ async def test_slow_request_is_logged_with_its_performance(house: House, caplog:
     assert miss["request_id"]
 
 
+@in_house(SLOW_MS="1")
+async def test_single_records_answered_together_are_slow_one_by_one(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    await house.ask("POST", "/v0/topics/t", RECORDS)
+    house.listener.slow_seconds = 0.0
+    answer = await house.ask("POST", "/v0/topics/t", {"records": [{"data": 1}]}, headers=("X-Request-Id: mine",))
+    (line,) = slow_lines(caplog)
+    assert (line["request_id"], line["status"]) == ("mine", 200)
+    assert line["performance"] == answer.json["performance"]
+
+
 @in_house(SLOW_MS="60000")
 async def test_request_that_waits_on_purpose_is_not_slow(house: House, caplog: pytest.LogCaptureFixture) -> None:
     await house.ask("POST", "/v0/topics/t", RECORDS)
-    house.app._ended = slow_requests(0)
+    house.listener.slow_seconds = 0.0
     await house.ask("POST", "/v0/topics/t/diff", {"from_seq": 1, "wait_ms": 5})
     assert slow_lines(caplog) == []
 
@@ -129,7 +141,7 @@ async def test_quick_request_is_not_logged(house: House, caplog: pytest.LogCaptu
 
 @in_house(SLOW_MS="0")
 async def test_nothing_is_slow_when_told_so(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    assert house.app._ended is None
+    assert house.listener.slow_seconds == math.inf
     await house.ask("POST", "/v0/topics/t", RECORDS)
     assert slow_lines(caplog) == []
 

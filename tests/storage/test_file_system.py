@@ -632,11 +632,25 @@ def test_write_goes_on_where_the_kernel_stopped(disk: OsFileSystem, monkeypatch:
     assert calls == 5
 
 
-def test_write_that_gets_nowhere_ends_with_an_error(disk: OsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_of_one_part_goes_on_where_the_kernel_stopped(
+    disk: OsFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite = os.pwrite
     file = disk.open("log", create=True)
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, part, offset: pwrite(descriptor, part[:7], offset))
+    file.write_at(2, [b"0123456789" * 3])
+    assert file.read_at(2, 100) == b"0123456789" * 3
+
+
+@pytest.mark.parametrize("parts", [[b"abc"], [b"abc", b"d"]])
+def test_write_that_gets_nowhere_ends_with_an_error(
+    disk: OsFileSystem, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]
+) -> None:
+    file = disk.open("log", create=True)
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
     monkeypatch.setattr(os, "pwritev", lambda *_: 0)
     with pytest.raises(OSError, match="no bytes"):
-        file.write_at(0, [b"abc"])
+        file.write_at(0, parts)
 
 
 def test_read_goes_on_where_the_kernel_stopped(disk: OsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
