@@ -6,7 +6,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from topics.model.errors import Throttled
-from topics.server.passwords import KEPT_MOST, KEPT_MS, LONGEST_WAIT_MS, WAITING_MOST, Passwords
+from topics.server.passwords import FIRST_WAIT_MS, KEPT_MOST, KEPT_MS, LONGEST_WAIT_MS, WAITING_MOST, Passwords
 from topics.server.settings import User
 from topics.testing.runtime import ManualRuntime
 
@@ -72,9 +72,13 @@ def test_each_wrong_guess_makes_the_next_wait_longer_and_parallel_ones_are_no_qu
     for number in range(8):
         door.knock("ada", f"wrong {number}")
     door.runtime.run()
-    first = len(door.answers)
-    door.pass_time(100)
-    assert len(door.answers) <= first + 1
+    assert len(door.answers) == 1
+    door.pass_time(2 * FIRST_WAIT_MS)
+    assert len(door.answers) == 2
+    door.pass_time(2 * FIRST_WAIT_MS)
+    assert len(door.answers) == 2
+    door.pass_time(2 * FIRST_WAIT_MS)
+    assert len(door.answers) == 3
     door = Door()
     for number in range(6):
         door.knock("ada", f"wrong {number}")

@@ -9,10 +9,12 @@ some seconds; the right password ends it. Names that do not exist share one such
 nobody has, so that they cannot be told from those that do.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from hmac import compare_digest
 from secrets import token_bytes, token_hex
+from typing import NamedTuple
 
 from topics.broker.runtime import Runtime
 from topics.model.errors import Throttled
@@ -27,15 +29,24 @@ WAITING_MOST = 32
 PASSWORD_BYTES_MOST = 1024
 
 
-class Guesses:
-    """How often a name was tried in vain, and when it may be tried again."""
+class Check(NamedTuple):
+    """A pair to be checked, and who wants to know."""
 
-    __slots__ = ("free_at_ms", "waiting", "wrong")
+    name: str
+    password: str
+    done: Callable[[User | None], None]
+
+
+class Guesses:
+    """How often a name was tried in vain, when it may be tried again, and who waits for that."""
+
+    __slots__ = ("checking", "free_at_ms", "waiting", "wrong")
 
     def __init__(self) -> None:
         self.wrong = 0
         self.free_at_ms = 0.0
-        self.waiting = 0
+        self.checking = False
+        self.waiting: deque[Check] = deque()
 
 
 class Passwords:
@@ -69,41 +80,48 @@ class Passwords:
             done(None)
             return
         guesses = self._guesses.setdefault(name if name in self._users else "", Guesses())
-        if guesses.waiting >= WAITING_MOST:
+        if len(guesses.waiting) >= WAITING_MOST:
             raise Throttled("too many wrong passwords", retry_after_ms=LONGEST_WAIT_MS)
-        guesses.waiting += 1
-        now_ms = self._now_ms()
-        wait_ms = max(0.0, guesses.free_at_ms - now_ms)
-        if guesses.wrong:
-            # Whoever comes next waits behind this one: parallel guesses are no quicker.
-            guesses.free_at_ms = now_ms + wait_ms + self._pause_ms(guesses)
-        if wait_ms:
-            self._runtime.call_later(wait_ms, lambda: self._look(name, password, guesses, done))
-        else:
-            self._look(name, password, guesses, done)
+        guesses.waiting.append(Check(name, password, done))
+        if not guesses.checking:
+            self._check_next(guesses)
 
-    def _look(self, name: str, password: str, guesses: Guesses, done: Callable[[User | None], None]) -> None:
+    def _check_next(self, guesses: Guesses) -> None:
+        """One at a time for each name: guesses that come together are no quicker than one behind the other."""
+        guesses.checking = bool(guesses.waiting)
+        if guesses.checking:
+            wait_ms = guesses.free_at_ms - self._now_ms()
+            if wait_ms > 0:
+                self._runtime.call_later(wait_ms, lambda: self._look(guesses))
+            else:
+                self._look(guesses)
+
+    def _look(self, guesses: Guesses) -> None:
+        name, password, done = guesses.waiting[0]
         known, user = self.known(name, password)
         if known:
             # Another request with the same pair was first.
-            guesses.waiting -= 1
-            done(user)
+            self._checked(guesses, done, user)
             return
         candidate = self._users.get(name) or self._stand_in()
 
         def checked(right: bool, error: BaseException | None) -> None:
-            guesses.waiting -= 1
             found = candidate if right and error is None and name in self._users else None
             if found is not None:
                 guesses.wrong = 0
                 guesses.free_at_ms = 0.0
             else:
                 guesses.wrong += 1
-                guesses.free_at_ms = max(guesses.free_at_ms, self._now_ms() + self._pause_ms(guesses))
+                guesses.free_at_ms = self._now_ms() + self._pause_ms(guesses)
             self._keep(self._digest(name, password), found)
-            done(found)
+            self._checked(guesses, done, found)
 
         self._runtime.run_aside("passwords", lambda: matches(candidate, password), checked)
+
+    def _checked(self, guesses: Guesses, done: Callable[[User | None], None], found: User | None) -> None:
+        guesses.waiting.popleft()
+        done(found)
+        self._check_next(guesses)
 
     def _pause_ms(self, guesses: Guesses) -> float:
         return min(LONGEST_WAIT_MS, FIRST_WAIT_MS * (1 << min(guesses.wrong, 10)))
