@@ -1,6 +1,6 @@
 """Columns: records as Arrow has them, made from pages without touching each record.
 
-pyarrow comes in as an argument: it takes a fifth of a second to import, and a server that seals nothing and serves no bulk
+pyarrow comes in as an argument: it takes a tenth of a second to import, and a server that seals nothing and serves no bulk
 reader never needs it.
 """
 
@@ -32,14 +32,13 @@ def record_batch(pa: Any, pages: Sequence[Page]) -> Any:
     """The records of neighbouring pages, all columns."""
     first_seq = pages[0].first_seq
     count = sum([page.count for page in pages])
-    seqs = _numbers(pa, pa.int64(), array("q", range(first_seq, first_seq + count)))
     moments = array("q")
     for page in pages:
         moments += page_times(page)
     times = _numbers(pa, pa.timestamp("ms", "UTC"), moments)
     return pa.RecordBatch.from_arrays(
         [
-            seqs,
+            _seqs(pa, first_seq, count),
             times,
             _strings(pa, [(page.nodes, page.count) for page in pages]),
             _strings(pa, [(page.tags, page.count) for page in pages]),
@@ -104,6 +103,19 @@ class _JoinKernel:
 @cache
 def _join_kernel() -> _JoinKernel:
     return _JoinKernel()
+
+
+def _seqs(pa: Any, first_seq: int, count: int) -> Any:
+    """Counted in C++, from numbers that are kept: an object for each would be a sixth of what sealing does."""
+    import pyarrow.compute as pc
+
+    global _counted
+    if len(_counted) < count:
+        _counted = array("q", range(count))
+    return pc.add(_numbers(pa, pa.int64(), _counted).slice(0, count), pa.scalar(first_seq, pa.int64()))
+
+
+_counted: "array[int]" = array("q")
 
 
 def _numbers(pa: Any, kind: Any, values: "array[int]") -> Any:
