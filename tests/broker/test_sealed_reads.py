@@ -118,3 +118,21 @@ def test_a_sealed_text_is_kept_when_it_is_asked_for_again_and_not_by_one_who_pas
     for seq in range(3 * ASKED_MOST):
         assert not shelf.asked_again("b", seq, 256)
     assert not shelf.asked_again("a", 1, 256)
+
+
+def test_pages_of_which_nothing_is_left_are_not_kept() -> None:
+    _, sealed = hot_and_sealed(some_pages(random.Random(5), 5000, "m"))
+    (segment,) = sealed.segments
+    assert isinstance(segment, SealedSegment)
+    kept = segment.shelf.pages
+    for seq in range(5000, sealed.head_seq + 1):
+        assert sealed.page_at(seq).first_seq <= seq
+    pages = len(kept)
+    assert pages > 2
+    last = sealed.page_at(sealed.head_seq).first_seq
+    # Every second record, then the rest: only the second time a page is done with.
+    sealed.kill(list(range(5000, last, 2)))
+    assert len(kept) == pages
+    sealed.kill(list(range(5001, last, 2)))
+    assert len(kept) == 1
+    assert sealed.page_at(last).first_seq == last

@@ -50,11 +50,7 @@ class Page(Struct, array_like=True, gc=False):
 
 
 class LoadedPage(Page, gc=False):
-    """A page read from a segment, where its texts stand apart already.
-
-    One that was read for a single reader has them only there: its `data` is empty, since joining takes a twentieth of
-    what a reader of 256 records costs.
-    """
+    """A page read from a segment. It is made for somebody who needs its texts apart, so they are kept that way too."""
 
     datas: list[bytes] = []
 

@@ -59,12 +59,19 @@ def joined_rows(heads: bytes, width: int, parts: Sequence[tuple[Any, tuple[bytes
     pieces = [kernel.strings(heads, width, rows)]
     for column, (before, behind) in parts:
         if column.null_count:
-            pieces.append(kernel.join([kernel.scalar(before), column, kernel.scalar(behind)]))
+            pieces.append(kernel.join([kernel.scalar(before), column, kernel.scalar(behind)], kernel.null_if_any))
         else:
             pieces += [kernel.scalar(before)] if before else []
             pieces.append(column)
             pieces += [kernel.scalar(behind)] if behind else []
-    return memoryview(kernel.join(pieces, skip_nulls=True).buffers()[2])
+    return memoryview(kernel.join(pieces, kernel.skip_nulls).buffers()[2])
+
+
+def joined_texts(column: Any) -> bytes:
+    """The values of a column as pages hold them: one behind the other, a separator between them, nothing for a null."""
+    kernel = _join_kernel()
+    ended = memoryview(kernel.join([column, kernel.scalar(b"")], kernel.empty_nulls, SEPARATOR).buffers()[2])
+    return ended[:-1].tobytes()
 
 
 class _JoinKernel:
@@ -77,13 +84,14 @@ class _JoinKernel:
         self._pa = pa
         self._kind = pa.string()
         self._function = pc.get_function("binary_join_element_wise")
-        self._null_if_any = pc.JoinOptions(null_handling="emit_null")
-        self._skip_nulls = pc.JoinOptions(null_handling="skip")
+        self.null_if_any = pc.JoinOptions(null_handling="emit_null")
+        self.skip_nulls = pc.JoinOptions(null_handling="skip")
+        self.empty_nulls = pc.JoinOptions(null_handling="replace", null_replacement="")
         self._scalars: dict[bytes, Any] = {}
         self._multiples: dict[int, Any] = {}
 
-    def join(self, pieces: list[Any], *, skip_nulls: bool = False) -> Any:
-        return self._function.call([*pieces, self.scalar(b"")], self._skip_nulls if skip_nulls else self._null_if_any)
+    def join(self, pieces: list[Any], nulls: Any, separator: bytes = b"") -> Any:
+        return self._function.call([*pieces, self.scalar(separator)], nulls)
 
     def scalar(self, text: bytes) -> Any:
         """Of a text that is constant in the code."""
