@@ -56,13 +56,13 @@ class AppendGroup(Commit):
 
     __slots__ = (
         "answer",
-        "batches",
         "broker",
         "dues",
         "first_seq",
         "joined",
         "members",
         "page",
+        "pieces",
         "rich",
         "size",
         "timing",
@@ -86,7 +86,8 @@ class AppendGroup(Commit):
         # Plain writes of one record, each with its seq and whoever asked, and who answers all of them.
         self.joined: list[tuple[int, Any]] = []
         self.answer: AnswerJoined = nobody_waits
-        self.batches: list[Batch] = []
+        # In the order of their seqs: what members wrote, and the payloads of those that joined.
+        self.pieces: list[Batch | bytes] = []
         # Some record may have more than a payload.
         self.rich = False
         self.page: Page | None = None
@@ -106,7 +107,7 @@ class AppendGroup(Commit):
         partition.pending_bytes += size
         self.records += count
         self.size += size
-        self.batches.append(batch)
+        self.pieces.append(batch)
         self.members.append(member)
         member.group = self
         if not batch.plain:
@@ -120,13 +121,14 @@ class AppendGroup(Commit):
         """Nothing is added any more; the records as one page."""
         page = self.page
         if page is None:
-            batches = self.batches
-            data = batches[0].data if len(batches) == 1 else SEPARATOR.join([batch.data for batch in batches])
+            datas = [each if isinstance(each, bytes) else each.data for each in self.pieces]
+            data = datas[0] if len(datas) == 1 else SEPARATOR.join(datas)
             metas = nodes = tags = None
             if self.rich:
-                metas = joined_columns([(batch.metas, batch.count) for batch in batches])
-                nodes = joined_columns([(batch.nodes, batch.count) for batch in batches])
-                tags = joined_columns([(batch.tags, batch.count) for batch in batches])
+                batches = [None if isinstance(each, bytes) else each for each in self.pieces]
+                metas = joined_columns([(None, 1) if each is None else (each.metas, each.count) for each in batches])
+                nodes = joined_columns([(None, 1) if each is None else (each.nodes, each.count) for each in batches])
+                tags = joined_columns([(None, 1) if each is None else (each.tags, each.count) for each in batches])
             page = Page(self.first_seq, self.records, self.ts, data, metas, nodes, tags, self.size)
             self.page = page
             if self.partition.gathering is self:
@@ -190,15 +192,16 @@ class AppendGroup(Commit):
         self.members = []
         self.joined = []
 
-    def fail(self, error: TopicsError) -> None:
+    def take_back(self) -> None:
         page = self.close()
         partition = self.partition
         partition.pending_records -= page.count
         partition.pending_bytes -= page.size
         if partition.unsynced:
             partition.settled(page)
-        # Nothing of it stands in the log, so its seqs are free again; later ones have failed before.
         partition.next_seq = min(partition.next_seq, page.first_seq)
+
+    def fail(self, error: TopicsError) -> None:
         for member in self.members:
             member.reply(error)
         if self.joined:

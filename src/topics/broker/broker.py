@@ -40,6 +40,7 @@ from topics.model.facts import (
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.names import check_topic_name
+from topics.model.page import RECORD_OVERHEAD
 from topics.model.route import Route
 from topics.storage.fs import FileSystem
 from topics.storage.wal import WalShard
@@ -316,8 +317,8 @@ class Broker:
             committer = self.committer
             committer.submit(committer.lanes[0] if len(committer.lanes) == 1 else committer.lane_of(topic.id), group)
 
-    def join(self, name: str, batch: Batch, asked: object, answer: AnswerJoined) -> bool:
-        """Append a plain record about which nothing is to be decided, to be answered together with others of its turn.
+    def join(self, name: str, data: bytes, asked: object, answer: AnswerJoined) -> bool:
+        """Append a record that is nothing but a payload, about which nothing is to be decided, to be answered together with others of its turn.
 
         False, and nothing has happened, when there is more to it: then it takes the way of `append`.
         """
@@ -342,11 +343,11 @@ class Broker:
         seq = partition.next_seq
         partition.next_seq = seq + 1
         partition.pending_records += 1
-        size = batch.size
+        size = len(data) + RECORD_OVERHEAD
         partition.pending_bytes += size
         group.records += 1
         group.size += size
-        group.batches.append(batch)
+        group.pieces.append(data)
         joined.append((seq, asked))
         return True
 

@@ -30,7 +30,11 @@ SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_
 
 
 class Commit:
-    """Something decided. `apply` makes it true and tells who waits; `fail` takes it back and tells them why."""
+    """Something decided. `apply` makes it true and tells who waits; `fail` tells them why it is not.
+
+    Whoever is told may decide the next thing at once. So before anybody is told of a failure, all that failed together
+    have given their seqs back, the last first: `take_back`.
+    """
 
     __slots__ = ("facts", "lsn", "others", "partition", "records", "sync", "sync_ms", "wal_ms", "written_at")
 
@@ -65,6 +69,9 @@ class Commit:
 
     def apply(self) -> None:
         raise NotImplementedError
+
+    def take_back(self) -> None:
+        """Nothing of it stands in the log: the seqs it was given are free again."""
 
     def fail(self, error: TopicsError) -> None:
         raise NotImplementedError
@@ -239,6 +246,8 @@ class Committer:
             self.write_failures_total += 1
             refusal = _read_only() if shard.failed else _write_failed(error)
             for commit in reversed(commits):
+                commit.take_back()
+            for commit in reversed(commits):
                 commit.fail(refusal)
             if shard.failed:
                 self._fail_waiting(lane)
@@ -308,6 +317,9 @@ class Committer:
             self.syncs_total += 1
             self.sync_times.add(took)
             lane.unsynced_records -= covered_records
+            # First, so that the disk has work while those who waited are answered.
+            if lane.waiting and lane.waiting[-1].lsn > covered:
+                self._start_sync(lane)
             self._synced(lane, covered)
 
         self._runtime.run_aside(f"sync-{shard.number}", sync, done)
@@ -335,6 +347,8 @@ class Committer:
         error = _read_only()
         for commit in reversed(waiting):
             commit.hold(-1)
+            commit.take_back()
+        for commit in reversed(waiting):
             commit.fail(error)
 
 

@@ -77,6 +77,10 @@ class CreateTopic(Commit):
             self._reply(Configured(self._topic, True))
         self._over()
 
+    def take_back(self) -> None:
+        if self._first is not None:
+            self._first.take_back()
+
     def fail(self, error: TopicsError) -> None:
         if self._first is not None:
             self._first.fail(error)

@@ -138,9 +138,12 @@ class Move(Commit):
         leases.dead_lettered += len(self._seqs)
         self._end(len(self._seqs))
 
-    def fail(self, error: TopicsError) -> None:
+    def take_back(self) -> None:
         self._group.partition.waiting_sync -= 1
         self._leases.dead_letters_decided -= len(self._seqs)
+        self._group.take_back()
+
+    def fail(self, error: TopicsError) -> None:
         self._group.fail(error)
         self._leases.not_moved(self._seqs)
         self._end(0)

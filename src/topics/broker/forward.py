@@ -142,6 +142,9 @@ class Forward(Commit):
     def apply(self) -> None:
         self._forwarder.applied(self._source, self._fact, self._outgoing)
 
+    def take_back(self) -> None:
+        self._forwarder.take_back(self._outgoing)
+
     def fail(self, error: TopicsError) -> None:
         self._forwarder.failed(self._fact.partition, self._outgoing)
 
@@ -171,8 +174,10 @@ class TellLost(Commit):
     def apply(self) -> None:
         self._forwarder.told(self._source, self._router, self._topic, self._hole, self._fact)
 
-    def fail(self, error: TopicsError) -> None:
+    def take_back(self) -> None:
         self.partition.next_seq = min(self.partition.next_seq, self._hole.first)
+
+    def fail(self, error: TopicsError) -> None:
         self._forwarder.not_told(self._router, self._fact)
 
 
@@ -578,7 +583,7 @@ class Forwarder:
             self._ready[source.id, number] = None
             self._schedule()
 
-    def failed(self, number: int, outgoing: list[Outgoing]) -> None:
+    def take_back(self, outgoing: list[Outgoing]) -> None:
         """Nothing of the run stands in the log; its seqs are free again."""
         for each in reversed(outgoing):
             partition = each.partition
@@ -586,6 +591,9 @@ class Forwarder:
             partition.pending_bytes -= each.size
             _settle(partition, each.pages)
             partition.next_seq = min(partition.next_seq, each.copy.first_seq)
+
+    def failed(self, number: int, outgoing: list[Outgoing]) -> None:
+        for each in reversed(outgoing):
             working = self._working.get(each.router.id)
             if working is not None:
                 working.in_flight.discard(number)

@@ -276,12 +276,14 @@ class CommitTogether(Commit):
         self._reply(Committed(self._placed, False, self._request.batch, self.wal_ms, self.sync_ms))
         self._finish()
 
-    def fail(self, error: TopicsError) -> None:
+    def take_back(self) -> None:
         for piece in reversed(self._pieces):
             partition, page = piece.partition, piece.page
             partition.pending_records -= page.count
             partition.pending_bytes -= page.size
             partition.next_seq = min(partition.next_seq, page.first_seq)
+
+    def fail(self, error: TopicsError) -> None:
         self._reply(error)
         self._finish()
 

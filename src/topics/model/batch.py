@@ -88,6 +88,17 @@ def check_text(body: bytes) -> None:
 
 def decode_batch(body: bytes, limits: Limits) -> Batch:
     """The batch of an append body. Raises InvalidRequest, BatchTooLarge or RecordTooLarge; nothing is half done."""
+    decoded = decode_write(body, limits)
+    return plain_batch(decoded) if isinstance(decoded, bytes) else decoded
+
+
+def plain_batch(data: bytes) -> Batch:
+    """The batch of one record that is nothing but its payload."""
+    return Batch(1, data, None, None, None, len(data) + RECORD_OVERHEAD, plain=True)
+
+
+def decode_write(body: bytes, limits: Limits) -> Batch | bytes:
+    """As `decode_batch`; only the payload when the body holds one record and nothing else."""
     if not body.isascii():
         check_text(body)
     try:
@@ -106,9 +117,7 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
     records = plain.records
     count = len(records)
     if count == 1 and plain.idempotency_key is None and len(body) <= limits.max_record_bytes:
-        data = bytes(records[0].data)
-        size = len(data) + RECORD_OVERHEAD
-        return Batch(1, data, None, None, None, size, None, None, None, False, 0, None, None, True)
+        return bytes(records[0].data)
     if not 0 < count <= limits.max_batch_records:
         _check_count(count, limits)
     key = plain.idempotency_key

@@ -8,7 +8,7 @@ from msgspec import Struct
 from topics.broker.append import Append, AppendGroup
 from topics.broker.broker import Broker
 from topics.broker.throttle import Throttle
-from topics.model.batch import Batch, decode_batch
+from topics.model.batch import Batch, decode_batch, decode_write, plain_batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.server.access import caller_of
 from topics.server.admission import Admission
@@ -63,15 +63,13 @@ def append_records(broker: Broker, request: Request, name: str, waited_ms: float
     if options.arrow:
         append_arrow(broker, request, name, options, waited_ms)
         return
-    batch = decode_batch(request.body, limits)
-    if (
-        batch.plain
-        and batch.count == 1
-        and options.joins
-        and not waited_ms
-        and broker.join(name, batch, request, answer_joined)
-    ):
-        return
+    decoded = decode_write(request.body, limits)
+    if isinstance(decoded, bytes):
+        if options.joins and not waited_ms and broker.join(name, decoded, request, answer_joined):
+            return
+        batch = plain_batch(decoded)
+    else:
+        batch = decoded
     if batch.config is not None and isinstance(batch.config.dead_letter, str):
         caller_of(request).check_topic(batch.config.dead_letter)
     if batch.key is None and options.key is not None:
