@@ -1,7 +1,8 @@
 """Leases as a pure state machine: time and tokens are numbers and bytes the test passes in."""
 
 from topics.engine.cache import Cache
-from topics.engine.lease import SWEEP_LEAST, Grant, Leases
+from topics.engine.held import Grant
+from topics.engine.lease import SWEEP_LEAST, Leases
 from topics.engine.partition import Partition, Totals
 from topics.model.facts import DeletedBelow, Evicted
 from topics.model.page import make_page
@@ -271,7 +272,7 @@ def test_an_image_restores_everything_or_only_what_is_no_lease() -> None:
     queue.leases.settle(queue.partition.is_live)
     assert queue.leases.dead_lettered == 7
     assert queue.counters == (5, 2)
-    assert queue.leases.held_by("w", [1, 4], [f"lease_{TOKEN.decode()}{seq}" for seq in (1, 4)])[1] == []
+    assert queue.leases.held_by("w", [1, 4], [f"lease_{seq}{TOKEN.decode()}" for seq in (1, 4)])[1] == []
     taken = queue.take(3)
     assert taken == [2, 5, 6]
     assert queue.leases.all_deliveries(taken) == [2, 1, 1]

@@ -484,7 +484,7 @@ class QueueHistory:
         """Who holds what until when, for the how-manieth time, as the server has it."""
         leases = self.bench.broker.queues.find("q", 0)[2]
         return {
-            seq: (grant.node, f"lease_{grant.token.decode()}{seq}", grant.deadline, count)
+            seq: (grant.node, f"lease_{seq}{grant.token.decode()}", grant.deadline, count)
             for grant in leases.grant_images()
             for seq, count in zip(grant.seqs, grant.deliveries, strict=True)
         }

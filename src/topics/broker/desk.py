@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from topics.broker.runtime import Timer
-from topics.engine.lease import Grant, Leases
+from topics.engine.held import Grant
+from topics.engine.lease import Leases
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError, topic_not_found

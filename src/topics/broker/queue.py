@@ -19,7 +19,7 @@ from topics.broker.committer import Note
 from topics.broker.desk import Claim, Claimed, Claimer, ClaimReply, Desk, deal
 from topics.broker.settle import (
     AckGroup,
-    Lease,
+    LeaseGroup,
     Nack,
     SettledReply,
     Told,
@@ -30,7 +30,7 @@ from topics.broker.settle import (
     settled,
 )
 from topics.engine.jobs import JobTexts
-from topics.engine.lease import Leases, Taken, seqs_bytes
+from topics.engine.lease import Leases, neighbours, seqs_bytes
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
@@ -129,24 +129,26 @@ class Queues:
             return claim
         topic, partition, leases = self.find(name, number)
         config = topic.config
-        if config.claim_jitter_ms or config.leases_durable:
+        if config.claim_jitter_ms:
             claim = Claim(node, most, lease_ms, wait_ms, reply)
             self._claim(name, number, claim)
             return None if claim.over else claim
-        # What follows is a pass for one, short where nothing is unusual: 9 us instead of 14.
+        # What follows is a pass for one, short where nothing is unusual: 6 us instead of 14.
         now_ms = self.refresh(topic, partition, leases)
-        taken = leases.take(partition, most, config.max_deliveries if config.dead_letter is not None else 0)
-        seqs = taken.seqs
-        if taken.dead or not seqs:
+        seqs = leases.take_run(partition, most)
+        if not seqs:
             claim = Claim(node, most, lease_ms, wait_ms, reply)
-            self._share(topic, partition, leases, now_ms, [claim], [most], taken)
+            self.serve(topic, partition, [claim])
             return None if claim.over else claim
-        seqs.sort()
-        grant = leases.grant(
-            seqs, node, self._tokens.next(), now_ms + (config.lease_ms if lease_ms is None else lease_ms)
-        )
-        jobs = self._texts.joined(partition, grant, leases.all_deliveries(seqs))
-        reply(Claimed(topic, grant, [jobs], leases.ready(partition.count)))
+        deadline = now_ms + (config.lease_ms if lease_ms is None else lease_ms)
+        grant = leases.grant(seqs, node, self._tokens.next(), deadline)
+        claimed = Claimed(topic, grant, [self._texts.fresh(partition, grant)], leases.ready(partition.count))
+        if config.leases_durable and is_logged(topic):
+            claim = Claim(node, most, lease_ms, wait_ms, reply)
+            claim.granted()
+            Passing(self, topic, partition, [(claim, claimed)], []).start([])
+            return claim
+        reply(claimed)
         if self._desks:
             self._reset_timer(topic, partition)
         return None
@@ -179,24 +181,11 @@ class Queues:
         rooms = [claimer.room() for claimer in claimers]
         bound = config.max_deliveries if config.dead_letter is not None else 0
         taken = leases.take(partition, sum(rooms), bound)
-        self._share(topic, partition, leases, now_ms, claimers, rooms, taken)
-
-    def _share(
-        self,
-        topic: Topic,
-        partition: Partition,
-        leases: Leases,
-        now_ms: int,
-        claimers: list[Claimer],
-        rooms: list[int],
-        taken: Taken,
-    ) -> None:
-        config = topic.config
         hands = [taken.seqs] if len(claimers) == 1 else deal(taken.seqs, rooms)
         served: list[tuple[Claimer, Claimed]] = []
-        for claimer, seqs in zip(claimers, hands, strict=True):
-            if seqs:
-                seqs.sort()
+        for claimer, hand in zip(claimers, hands, strict=True):
+            if hand:
+                seqs = neighbours(sorted(hand))
                 lease_ms = config.lease_ms if claimer.lease_ms is None else claimer.lease_ms
                 grant = leases.grant(seqs, claimer.node, self._tokens.next(), now_ms + lease_ms, claimer.basket)
                 deliveries = leases.all_deliveries(seqs)
@@ -253,7 +242,8 @@ class Queues:
     ) -> None:
         """Jobs the node holds are done: deleted for good. Answers when the topic's class says it may."""
         broker = self._broker
-        if broker.parked(name, lambda: self.ack(name, number, node, seqs, lease_ids, reply), reply):
+        if broker.is_busy(name):
+            broker.parked(name, lambda: self.ack(name, number, node, seqs, lease_ids, reply), reply)
             return
         topic, partition, leases = self.find(name, number)
         self.refresh(topic, partition, leases)
@@ -410,7 +400,13 @@ class Passing:
                 leased_fact(topic, partition, leases, claimed.grant) for _, claimed in self._served if claimed.grant
             ]
             self._outstanding += 1
-            broker.committer.submit(broker.committer.lane_of(topic.id), Lease(self, topic, partition, facts))
+            lane = broker.committer.lane_of(topic.id)
+            group = lane.commits[-1] if lane.commits else None
+            # Only the last commit of the lane can take more: another one may be what made these jobs free.
+            if not isinstance(group, LeaseGroup) or group.partition is not partition:
+                group = LeaseGroup(topic, partition)
+                broker.committer.submit(lane, group)
+            group.add(self, facts)
         if dead:
             self._outstanding += 1
             dead_letter.move(broker, topic, partition, dead, self._moved)

@@ -11,25 +11,34 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from topics.broker.committer import Commit
-from topics.engine.lease import Grant, Leases, Part, seqs_bytes
+from topics.engine.held import Grant
+from topics.engine.lease import Leases, Part, seqs_bytes
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError
-from topics.model.facts import Deleted, Fact, Leased, Returned
+from topics.model.facts import DeletedRuns, Fact, Leased, Returned
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
 
 
-class Settled(Struct):
-    """The outcome of an ack, nack or extend."""
+class Standing(Struct):
+    """How the queue stands when something is settled; the same for all that is settled together."""
 
     topic: Topic
-    count: int
-    skipped: list[int]
     ready: int
     in_flight: int
     sync_ms: float = 0.0
+    # Whoever renders it may keep what does not differ.
+    text: bytes = b""
+
+
+class Settled(Struct):
+    """The outcome of an ack, nack or extend."""
+
+    after: Standing
+    count: int
+    skipped: list[int]
     # Of an extend: the jobs, and the deadline they have now.
     seqs: list[int] = []
     deadline: int = 0
@@ -41,7 +50,7 @@ SettledReply = Callable[[Settled | TopicsError], None]
 def settled(topic: Topic, partition: Partition, count: int, skipped: list[int]) -> Settled:
     leases = partition.leases
     assert leases is not None
-    return Settled(topic, count, skipped, leases.ready(partition.count), leases.in_flight)
+    return Settled(Standing(topic, leases.ready(partition.count), leases.in_flight), count, skipped)
 
 
 class Passing(Protocol):
@@ -52,36 +61,34 @@ class Passing(Protocol):
     def failed(self, error: TopicsError) -> None: ...
 
 
-class Lease(Commit):
-    """Leases on their way to the log."""
+class LeaseGroup(Commit):
+    """Leases on their way to the log: of all passes of a turn to one partition, as long as nothing comes between them."""
 
-    __slots__ = ("_passing",)
+    __slots__ = ("_passings",)
 
-    def __init__(self, passing: Passing, topic: Topic, partition: Partition, facts: list[Fact]) -> None:
-        super().__init__(facts, partition)
+    def __init__(self, topic: Topic, partition: Partition) -> None:
+        super().__init__(None, partition)
         self.sync = topic.config.durability == "fsync"
-        self._passing = passing
+        self._passings: list[Passing] = []
+
+    def add(self, passing: Passing, facts: list[Fact]) -> None:
+        self.facts += facts
+        self._passings.append(passing)
 
     def apply(self) -> None:
-        self._passing.step()
+        for passing in self._passings:
+            passing.step()
 
     def fail(self, error: TopicsError) -> None:
-        self._passing.failed(error)
-
-
-class Acked(Struct):
-    """One ack of one request."""
-
-    parts: list[Part]
-    skipped: list[int]
-    count: int
-    reply: SettledReply
+        # The last one first, so that returned jobs stand in the order in which they were taken.
+        for passing in reversed(self._passings):
+            passing.failed(error)
 
 
 class AckGroup(Commit):
     """The acks of one turn to one partition: one frame, one delete, and an answer for each."""
 
-    __slots__ = ("_broker", "_members", "_seqs", "_topic")
+    __slots__ = ("_broker", "_members", "_parts", "_runs", "_topic")
 
     partition: Partition
 
@@ -90,44 +97,57 @@ class AckGroup(Commit):
         self.sync = topic.config.durability == "fsync"
         self._broker = broker
         self._topic = topic
-        self._members: list[Acked] = []
-        self._seqs: list[int] = []
+        # Of each request: how many jobs it acks, those it does not, and who is told.
+        self._members: list[tuple[int, list[int], SettledReply]] = []
+        self._parts: list[Part] = []
+        # First seq and first behind.
+        self._runs: list[tuple[int, int]] = []
 
     def add(self, parts: list[Part], skipped: list[int], reply: SettledReply) -> None:
         """These jobs, which are leaving, are done."""
-        before = len(self._seqs)
+        count = 0
         for _, seqs in parts:
-            self._seqs += seqs
-        self._members.append(Acked(parts, skipped, len(self._seqs) - before, reply))
+            count += len(seqs)
+            if isinstance(seqs, range):
+                self._runs.append((seqs.start, seqs.stop))
+            else:
+                self._runs += [(seq, seq + 1) for seq in seqs]
+        self._parts += parts
+        self._members.append((count, skipped, reply))
 
     def encode(self, synced_lsn: int) -> bytes:
         self._close()
-        self._seqs.sort()
-        self.facts = [Deleted(self._topic.id, self.partition.number, seqs_bytes(self._seqs))]
+        runs = self._runs = merged(self._runs)
+        self.facts = [
+            DeletedRuns(self._topic.id, self.partition.number, seqs_bytes([bound for run in runs for bound in run]))
+        ]
         return super().encode(synced_lsn)
 
     def apply(self) -> None:
-        # What `State.apply` does for a Deleted, without taking its seqs apart again.
+        # What `State.apply` does for a DeletedRuns, without taking it apart again.
         partition = self.partition
         leases = partition.leases
         assert leases is not None
-        for member in self._members:
-            leases.acked(member.parts)
-        partition.kill(self._seqs, leases_know=True)
+        leases.acked(self._parts)
+        partition.kill_runs(self._runs)
         if partition.dropped:
             self._broker.keeper.collect_dropped(self._topic.id, partition, self.lsn)
-        sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
-        ready, in_flight = leases.ready(partition.count), leases.in_flight
-        for member in self._members:
-            member.reply(Settled(self._topic, member.count, member.skipped, ready, in_flight, sync_ms))
+        standing = Standing(
+            self._topic,
+            leases.ready(partition.count),
+            leases.in_flight,
+            self.sync_ms if self._topic.config.durability == "fsync" else 0.0,
+        )
+        for count, skipped, reply in self._members:
+            reply(Settled(standing, count, skipped))
 
     def fail(self, error: TopicsError) -> None:
         self._close()
         leases = self.partition.leases
         assert leases is not None
-        for member in self._members:
-            leases.stay(member.parts)
-            member.reply(error)
+        leases.stay(self._parts)
+        for _, _, reply in self._members:
+            reply(error)
 
     def _close(self) -> None:
         """Nothing is added any more."""
@@ -169,7 +189,7 @@ class Nack(Commit):
         seqs = seqs_of_parts(self._parts)
         leases.give_back(seqs, self._due)
         outcome = settled(self._topic, self.partition, len(seqs), self._skipped)
-        outcome.sync_ms = self.sync_ms if self.sync else 0.0
+        outcome.after.sync_ms = self.sync_ms if self.sync else 0.0
         self._reply(outcome)
 
     def fail(self, error: TopicsError) -> None:
@@ -193,7 +213,7 @@ class Told(Commit):
         self._reply = reply
 
     def apply(self) -> None:
-        self._settled.sync_ms = self.sync_ms if self.sync else 0.0
+        self._settled.after.sync_ms = self.sync_ms if self.sync else 0.0
         self._reply(self._settled)
 
     def fail(self, error: TopicsError) -> None:
@@ -202,6 +222,20 @@ class Told(Commit):
 
 def seqs_of_parts(parts: list[Part]) -> list[int]:
     return [seq for _, seqs in parts for seq in seqs]
+
+
+def merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same runs (first and first behind) in order, neighbours made one."""
+    runs.sort()
+    result: list[tuple[int, int]] = []
+    first, stop = runs[0]
+    for next_first, next_stop in runs:
+        if next_first > stop:
+            result.append((first, stop))
+            first = next_first
+        stop = next_stop
+    result.append((first, stop))
+    return result
 
 
 def is_logged(topic: Topic) -> bool:

@@ -29,10 +29,11 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+
+from topics.engine.held import Grant, Held
 
 if TYPE_CHECKING:
     from topics.engine.partition import Partition
@@ -41,33 +42,13 @@ if TYPE_CHECKING:
 DEAD_MOST = 1000
 # Finished grants wait in the heap for their deadline; it is swept when they outnumber the others by this.
 SWEEP_LEAST = 1024
-
-
-class Grant:
-    """One delivery: some jobs leased to one node until one deadline."""
-
-    __slots__ = ("basket", "deadline", "leaving", "node", "open", "seqs", "token")
-
-    def __init__(self, node: str, token: bytes, deadline: int, seqs: list[int], basket: set[int] | None) -> None:
-        self.node = node
-        # Differs for every delivery; together with the seq it makes the lease id.
-        self.token = token
-        self.deadline = deadline
-        self.seqs = seqs
-        # The jobs of one connection that are still with it, when they were pushed to a connection.
-        self.basket = basket
-        # How many of `seqs` are still held or leaving under this grant.
-        self.open = len(seqs)
-        # All that are left of it are leaving together; they then stay where they are among the held ones.
-        self.leaving = False
-
-    def lease_id(self, seq: int) -> str:
-        # Decimal digits are hexadecimal ones too, and the seq is rendered already.
-        return f"lease_{self.token.decode()}{seq}"
+# So far ahead of the cursor fresh jobs are looked up at once.
+AHEAD_MOST = 1024
+_NONE = range(0)
 
 
 # Some of the jobs of one delivery.
-Part = tuple[Grant, list[int]]
+Part = tuple[Grant, Sequence[int]]
 
 
 class Taken(Struct):
@@ -111,7 +92,7 @@ class Leases:
         self._empty()
 
     def _empty(self) -> None:
-        self._held: dict[int, Grant] = {}
+        self._held = Held()
         self._leaving: dict[int, Grant] = {}
         self._moving: set[int] = set()
         self._returned: OrderedDict[int, None] = OrderedDict()
@@ -124,6 +105,8 @@ class Leases:
         self._grants = 0
         self._order = 0
         self._cursor = 1
+        # From the cursor up to here all jobs are known to be live and fresh.
+        self._ahead = 1
         # Runs (first, last) of jobs behind the cursor that are not fresh, in order.
         self._skips: deque[tuple[int, int]] = deque()
 
@@ -131,17 +114,17 @@ class Leases:
 
     def ready(self, count: int) -> int:
         """How many of the log's `count` live jobs can be claimed now."""
-        return count - len(self._held) - len(self._leaving) - len(self._delayed) - len(self._moving)
+        return count - self._held.count - len(self._leaving) - len(self._delayed) - len(self._moving)
 
     @property
     def in_flight(self) -> int:
-        return len(self._held) + len(self._leaving)
+        return self._held.count + len(self._leaving)
 
     def deliveries(self, seq: int) -> int:
         """How often a held job was delivered, this time included."""
         return self._delivered.get(seq, 0) + 1
 
-    def all_deliveries(self, seqs: list[int]) -> list[int]:
+    def all_deliveries(self, seqs: Sequence[int]) -> list[int]:
         delivered = self._delivered
         if not delivered:
             return [1] * len(seqs)
@@ -180,15 +163,48 @@ class Leases:
             grant = heappop(deadlines)[2]
             if grant.open and not grant.leaving:
                 # Those still leaving bring an entry of their own if they come back.
-                over = [seq for seq in grant.seqs if held.get(seq) is grant]
+                over = held.remove(grant)
                 for seq in over:
-                    del held[seq]
                     self._close(grant, seq)
                     self._return(seq)
                 expired += over
         if self.wake is not None:
             self.wake()
         return expired
+
+    def take_run(self, partition: "Partition", most: int) -> range:
+        """Up to `most` fresh neighbours, for the caller to grant or put back, if those are what `take` would answer.
+
+        Otherwise none: `take` knows. This is the way of nearly every claim (16 jobs: 0.5 us instead of 1.4), since
+        what stands ahead is looked up once for many.
+        """
+        if self._returned:
+            return _NONE
+        first = self._cursor
+        stop = first + most
+        if stop > self._ahead:
+            self._look_ahead(partition)
+            first = self._cursor
+            stop = first + most
+            if stop > self._ahead:
+                if self._ahead <= partition.head_seq:
+                    return _NONE
+                stop = self._ahead
+        self._cursor = stop
+        return range(first, stop)
+
+    def _look_ahead(self, partition: "Partition") -> None:
+        run = partition.live_run(self._cursor, AHEAD_MOST)
+        skips = self._skips
+        if run is None:
+            return
+        first, stop = run
+        while skips and skips[0][1] < first:
+            skips.popleft()
+        if skips:
+            stop = min(stop, skips[0][0])
+        if first < stop:
+            self._cursor, self._ahead = first, stop
 
     def take(self, partition: "Partition", most: int, max_deliveries: int) -> Taken:
         """Up to `most` jobs, returned ones first, then fresh ones, for the caller to grant or put back.
@@ -238,10 +254,12 @@ class Leases:
                 self._moving.discard(seq)
                 self._returned[seq] = None
 
-    def grant(self, seqs: list[int], node: str, token: bytes, deadline: int, basket: set[int] | None = None) -> Grant:
+    def grant(
+        self, seqs: Sequence[int], node: str, token: bytes, deadline: int, basket: set[int] | None = None
+    ) -> Grant:
         """The jobs, all taken, are leased to the node."""
         grant = Grant(node, token, deadline, seqs, basket)
-        self._held.update(dict.fromkeys(seqs, grant))
+        self._held.add(grant)
         self._grants += 1
         self._push(grant)
         if basket is not None:
@@ -250,12 +268,10 @@ class Leases:
 
     def undo(self, grant: Grant) -> None:
         """The delivery did not happen: its jobs are returned and it is not counted."""
-        for seq in reversed(grant.seqs):
-            if self._held.get(seq) is grant:
-                del self._held[seq]
-                self._close(grant, seq)
-                self._returned[seq] = None
-                self._returned.move_to_end(seq, last=False)
+        for seq in reversed(self._held.remove(grant)):
+            self._close(grant, seq)
+            self._returned[seq] = None
+            self._returned.move_to_end(seq, last=False)
         if self.wake is not None:
             self.wake()
 
@@ -264,21 +280,20 @@ class Leases:
     def held_by(self, node: str, seqs: list[int], lease_ids: list[str] | None) -> tuple[list[Part], list[int]]:
         """Those of `seqs` that the node holds, under these lease ids if given, by their grant; and those it does not."""
         held = self._held
-        # Usually the jobs of one delivery come back together (16 of them: 1.5 us so, 6 us one by one).
-        grants = list(map(held.get, seqs))
-        grant = grants[0]
-        if (
-            grant is not None
-            and not grant.leaving
-            and lease_ids is None
-            and grant.node == node
-            and grants.count(grant) == len(seqs) == len(set(seqs))
-        ):
-            return [(grant, seqs)], []
-        parts: dict[int, Part] = {}
+        if lease_ids is None:
+            # Usually the jobs of one delivery come back together (16 of them: 1 us so, 6 us one by one).
+            one = len(seqs) == 1
+            grant = held.get(seqs[0]) if one else held.run(seqs[0])
+            if grant is not None and grant.node == node and not grant.leaving:
+                if one:
+                    return [(grant, seqs)], []
+                if len(seqs) == grant.open and seqs == list(grant.seqs):
+                    return [(grant, grant.seqs)], []
+        parts: dict[int, tuple[Grant, list[int]]] = {}
         chosen: set[int] = set()
         skipped: list[int] = []
-        for index, (seq, grant) in enumerate(zip(seqs, grants, strict=True)):
+        for index, seq in enumerate(seqs):
+            grant = held.get(seq)
             if (
                 grant is None
                 or grant.leaving
@@ -290,7 +305,7 @@ class Leases:
             else:
                 chosen.add(seq)
                 parts.setdefault(id(grant), (grant, []))[1].append(seq)
-        return list(parts.values()), skipped
+        return [*parts.values()], skipped
 
     def leave(self, parts: list[Part]) -> None:
         """An ack or nack of these held jobs is on its way to the log: nobody else gets them meanwhile."""
@@ -300,15 +315,17 @@ class Leases:
                 grant.leaving = True
             else:
                 for seq in seqs:
-                    del held[seq]
+                    held.pop(seq)
                 self._leaving.update(dict.fromkeys(seqs, grant))
 
     def acked(self, parts: list[Part]) -> None:
         """The log has it: these jobs, which were leaving, are gone. `forget` can do this too, but does it one by one."""
         for grant, seqs in parts:
-            place = self._held if grant.leaving else self._leaving
-            gone = list(map(place.pop, seqs, repeat(None)))
-            self._close_all(grant, len(gone) - gone.count(None))
+            if grant.leaving:
+                gone = len(self._held.remove(grant))
+            else:
+                gone = len([seq for seq in seqs if self._leaving.pop(seq, None) is not None])
+            self._close_all(grant, gone)
             if grant.basket is not None:
                 grant.basket.difference_update(seqs)
         if self._delivered:
@@ -324,9 +341,8 @@ class Leases:
             if grant.leaving:
                 grant.leaving = False
             else:
-                for seq in seqs:
-                    if self._leaving.pop(seq, None) is not None:
-                        self._held[seq] = grant
+                seqs = [seq for seq in seqs if self._leaving.pop(seq, None) is not None]
+                self._held.put(seqs, grant)
             self._push(grant)
 
     def extend(self, parts: list[Part], deadline: int) -> list[Grant]:
@@ -334,6 +350,7 @@ class Leases:
         extended = []
         for grant, seqs in parts:
             for seq in seqs:
+                self._held.pop(seq)
                 self._close(grant, seq)
             extended.append(self.grant(seqs, grant.node, grant.token, deadline, grant.basket))
         return extended
@@ -341,7 +358,7 @@ class Leases:
     def give_back(self, seqs: Iterable[int], due_ms: int | None) -> None:
         """Held or leaving jobs are returned, now or at `due_ms`; their delivery counts."""
         for seq in seqs:
-            grant = self._held.pop(seq, None) or self._leaving.pop(seq, None)
+            grant = self._held.pop(seq) or self._leaving.pop(seq, None)
             if grant is not None:
                 self._close(grant, seq)
                 self._return(seq, due_ms)
@@ -375,7 +392,8 @@ class Leases:
 
     def forget(self, seqs: Iterable[int]) -> None:
         """These jobs are gone from the log, whatever they were here."""
-        if not (self._held or self._leaving or self._returned or self._delayed or self._moving):
+        self._ahead = self._cursor
+        if not (self._held.count or self._leaving or self._returned or self._delayed or self._moving):
             return
         for seq in seqs:
             self._forget(seq)
@@ -385,16 +403,17 @@ class Leases:
     def forget_below(self, bound: int) -> None:
         """All jobs below `bound` are gone. Costs no more than there are such jobs, or than are known here."""
         floor, self._floor = self._floor, max(self._floor, bound)
-        known = (self._held, self._leaving, self._returned, self._delayed, self._moving, self._delivered)
-        if bound - floor <= sum([len(each) for each in known]):
+        known = (self._leaving, self._returned, self._delayed, self._moving, self._delivered)
+        if bound - floor <= self._held.count + sum([len(each) for each in known]):
             self.forget(range(floor, bound))
         else:
-            self.forget([seq for each in known for seq in list(each) if seq < bound])
+            self.forget([seq for each in (self._held, *known) for seq in each if seq < bound])
 
     def clear(self, *, keep_delays: bool = False) -> None:
         """Nothing is leased and nothing was ever delivered. Jobs delayed when they were appended may stay so."""
         delayed = {seq: due for seq, due in self._delayed.items() if seq not in self._delivered} if keep_delays else {}
-        for grant in {id(grant): grant for grant in (*self._held.values(), *self._leaving.values())}.values():
+        held = [grant for _, grant in self._held.items()]
+        for grant in {id(grant): grant for grant in (*held, *self._leaving.values())}.values():
             if grant.basket is not None:
                 grant.basket.clear()
         self._empty()
@@ -424,7 +443,7 @@ class Leases:
         """Replay is done: what the log no longer holds is forgotten, and the cursor knows what to pass over."""
         known = [*self._held, *self._returned, *self._delayed]
         self.forget([seq for seq in known if not is_live(seq)])
-        self._cursor = 1
+        self._cursor = self._ahead = 1
         self._skips.clear()
         for seq in sorted([*self._held, *self._returned, *self._delayed]):
             if self._skips and self._skips[-1][1] == seq - 1:
@@ -450,9 +469,8 @@ class Leases:
     def grant_images(self) -> list[GrantImage]:
         """Every lease there is now, a job that is leaving included: until the log has it, it is held."""
         grants: dict[int, tuple[Grant, list[int]]] = {}
-        for places in (self._held, self._leaving):
-            for seq, grant in places.items():
-                grants.setdefault(id(grant), (grant, []))[1].append(seq)
+        for seq, grant in (*self._held.items(), *self._leaving.items()):
+            grants.setdefault(id(grant), (grant, []))[1].append(seq)
         return [
             GrantImage(grant.node, grant.token, grant.deadline, seqs, self.all_deliveries(seqs))
             for grant, seqs in grants.values()
@@ -481,7 +499,7 @@ class Leases:
         heappush(self._dues, (due_ms, seq))
 
     def _forget(self, seq: int) -> None:
-        grant = self._held.pop(seq, None)
+        grant = self._held.pop(seq)
         if grant is None and self._leaving:
             grant = self._leaving.pop(seq, None)
         if grant is not None:
@@ -511,6 +529,12 @@ class Leases:
     def _push(self, grant: Grant) -> None:
         self._order += 1
         heappush(self._deadlines, (grant.deadline, self._order, grant))
+
+
+def neighbours(seqs: list[int]) -> Sequence[int]:
+    """The same seqs, which ascend, as a range if they are one."""
+    first, last = seqs[0], seqs[-1]
+    return range(first, last + 1) if last - first + 1 == len(seqs) else seqs
 
 
 def seqs_bytes(seqs: Iterable[int]) -> bytes:

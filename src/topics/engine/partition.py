@@ -24,7 +24,7 @@ from topics.engine.lease import Leases
 from topics.engine.render import Rendering, View, is_usual, render_records, wanted
 from topics.engine.segment import HotSegment, Segment
 from topics.model.config import U64_MAX, TopicConfig
-from topics.model.facts import CAP, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, Evicted, Lost
+from topics.model.facts import CAP, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, DeletedRuns, Evicted, Lost
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, Page, page_times, record_sizes
 
@@ -299,7 +299,7 @@ class Partition:
         seqs.frombytes(fact.seqs)
         return self.kill(seqs)
 
-    def kill(self, seqs: "array[int] | list[int]", *, leases_know: bool = False) -> int:
+    def kill(self, seqs: "array[int] | list[int]") -> int:
         """These records (ascending seqs) are deleted; answers how many were live."""
         taken = 0
         start = 0
@@ -320,8 +320,43 @@ class Partition:
             self._earliest = self._oldest_ts = None
             if emptied:
                 self._drop_empty()
-        if self.leases is not None and not leases_know:
+        if self.leases is not None:
             self.leases.forget(seqs)
+        return taken
+
+    def apply_deleted_runs(self, fact: DeletedRuns) -> int:
+        bounds: array[int] = array("Q")
+        bounds.frombytes(fact.runs)
+        runs = list(zip(bounds[::2], bounds[1::2], strict=True))
+        if self.leases is not None:
+            for first, stop in runs:
+                self.leases.forget(range(first, stop))
+        return self.kill_runs(runs)
+
+    def kill_runs(self, runs: list[tuple[int, int]]) -> int:
+        """These runs of records (first seq and first behind, ascending) are deleted; answers how many were live.
+
+        Leases are not told: it is they who say that these jobs are done.
+        """
+        taken = 0
+        emptied = False
+        starts = self._starts
+        for first, stop in runs:
+            while first < stop:
+                index = bisect_right(starts, first)
+                end = stop if index == len(starts) else min(stop, starts[index])
+                if index:
+                    segment = self.segments[index - 1]
+                    count, size = segment.kill_run(first, end)
+                    taken += count
+                    self._take_away(count, size)
+                    emptied = emptied or not segment.live
+                first = end
+        if taken:
+            self._totals.deleted += taken
+            self._earliest = self._oldest_ts = None
+            if emptied:
+                self._drop_empty()
         return taken
 
     def apply_deleted_below(self, fact: DeletedBelow) -> int:

@@ -171,13 +171,10 @@ class Segment(ABC):
 
     def kill(self, seqs: Sequence[int]) -> tuple[int, int]:
         """Those of `seqs` (ascending) that are live here are gone. Answers how many that took away, and their bytes."""
-        flags = self.flags()
         count = len(seqs)
-        first, last = (seqs[0], seqs[-1]) if count else (0, -1)
-        if last - first + 1 == count > 1 and first >= self.low and last <= self.last_seq:
-            start, stop = first - self.first_seq, last - self.first_seq + 1
-            if flags is None or flags.find(1, start, stop) < 0:
-                return self._kill_run(first, last)
+        if count > 1 and seqs[-1] - seqs[0] + 1 == count and self._all_live(seqs[0], seqs[-1] + 1):
+            return self._kill_run(seqs[0], seqs[-1] + 1)
+        flags = self.flags()
         positions: list[int] = []
         size = 0
         page: Page | None = None
@@ -197,20 +194,31 @@ class Segment(ABC):
             self.live_bytes -= size
         return len(positions), size
 
-    def _kill_run(self, first: int, last: int) -> tuple[int, int]:
-        """All records first..last, which are live, are gone: what workers finish together stands together."""
+    def kill_run(self, first: int, stop: int) -> tuple[int, int]:
+        """The same as `kill` for seqs first .. stop - 1: what workers finish together stands together."""
+        return self._kill_run(first, stop) if self._all_live(first, stop) else self.kill(range(first, stop))
+
+    def _all_live(self, first: int, stop: int) -> bool:
+        if first < self.low or stop > self.last_seq + 1:
+            return False
+        flags = self.flags()
+        return flags is None or flags.find(1, first - self.first_seq, stop - self.first_seq) < 0
+
+    def _kill_run(self, first: int, stop: int) -> tuple[int, int]:
         size = 0
         seq = first
-        while seq <= last:
+        while seq < stop:
             page = self.page_at(seq)
-            page_first = page.first_seq
-            stop = min(page_first + page.count, last + 1)
+            page_first, count = page.first_seq, page.count
+            next_seq = min(page_first + count, stop)
             size += (
-                page.size if stop - seq == page.count else sum(self.sizes(page)[seq - page_first : stop - page_first])
+                page.size
+                if next_seq - seq == count
+                else sum(self.sizes(page)[seq - page_first : next_seq - page_first])
             )
-            seq = stop
-        count = last - first + 1
-        self.flag_run(first - self.first_seq, last - self.first_seq + 1)
+            seq = next_seq
+        count = stop - first
+        self.flag_run(first - self.first_seq, stop - self.first_seq)
         self.live -= count
         self.live_bytes -= size
         return count, size
@@ -247,7 +255,7 @@ class Segment(ABC):
         if found is not None and found[0] is page:
             return found[1]
         if len(kept) >= SIZES_KEPT:
-            kept.clear()
+            del kept[next(iter(kept))]
         sizes = record_sizes(page)
         kept[page.first_seq] = (page, sizes)
         return sizes
@@ -329,6 +337,15 @@ class HotSegment(Segment):
 
     def kill(self, seqs: Sequence[int]) -> tuple[int, int]:
         taken = super().kill(seqs)
+        self._pass_front()
+        return taken
+
+    def kill_run(self, first: int, stop: int) -> tuple[int, int]:
+        taken = super().kill_run(first, stop)
+        self._pass_front()
+        return taken
+
+    def _pass_front(self) -> None:
         flags = self._flags
         # A dead front is let go, so that a queue whose jobs are done from the front holds no memory for them.
         if flags is not None and self.low <= self.last_seq and flags[self.low - self.first_seq]:
@@ -336,7 +353,6 @@ class HotSegment(Segment):
             alive = self.next_live(self.low)
             self.low = self.last_seq + 1 if alive is None else alive
             self._let_go_below()
-        return taken
 
     def kill_below(self, bound: int) -> tuple[int, int]:
         taken = super().kill_below(bound)

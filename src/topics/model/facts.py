@@ -74,6 +74,14 @@ class Deleted(Struct, array_like=True, tag=5):
     seqs: bytes
 
 
+class DeletedRuns(Struct, array_like=True, tag=24):
+    """These runs of seqs (first and first behind, little-endian u64 each) are gone for good: jobs that are done."""
+
+    topic_id: int
+    partition: int
+    runs: bytes
+
+
 class DeletedBelow(Struct, array_like=True, tag=6):
     """Every record with a seq below `bound` is gone for good."""
 
@@ -363,6 +371,7 @@ Fact = (
     | TopicDeleted
     | Appended
     | Deleted
+    | DeletedRuns
     | DeletedBelow
     | Evicted
     | Sealed

@@ -3,6 +3,8 @@
 Beyond the contract: `wait_ms` on a claim waits for jobs that are not there yet, and `partition` names another partition.
 """
 
+from functools import partial
+from time import perf_counter
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -12,12 +14,14 @@ from topics.broker.broker import Broker
 from topics.broker.desk import Claimed
 from topics.broker.settle import Settled
 from topics.model.batch import DELAY_MS_MOST
-from topics.model.config import LEASE_MS_LEAST, LEASE_MS_MOST, U64, check_u64, clamp
+from topics.model.config import LEASE_MS_LEAST, LEASE_MS_MOST, U64, U64_MAX, check_u64, clamp
 from topics.model.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.model.limits import Limits
-from topics.server.answers import elapsed_ms, send, send_error
+from topics.server.admission import Admission
+from topics.server.answers import send, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import Request
+from topics.server.records import MILLISECONDS
 
 PartitionNumber = Annotated[int, Meta(ge=0, le=2**31)]
 
@@ -63,6 +67,8 @@ class _Wish(NamedTuple):
     wait_ms: int
 
 
+# The note of a head that declares its body as JSON.
+_JSON = object()
 # A worker sends the same few bytes again and again.
 _kept_wishes: dict[bytes, _Wish] = {}
 WISHES_KEPT = 1024
@@ -82,7 +88,10 @@ def _wish(body: bytes, limits: Limits) -> _Wish:
 
 
 def claim_jobs(broker: Broker, request: Request, name: str) -> None:
-    require_json(request)
+    admission: Admission = request.head.memo  # type: ignore[assignment]
+    if admission.note is not _JSON:
+        require_json(request)
+        admission.note = _JSON
     text = request.body
     wish = _kept_wishes.get(text)
     if wish is None:
@@ -91,49 +100,59 @@ def claim_jobs(broker: Broker, request: Request, name: str) -> None:
             if len(_kept_wishes) >= WISHES_KEPT:
                 _kept_wishes.clear()
             _kept_wishes[text] = wish
-
-    def reply(outcome: Claimed | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
-        body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d,"performance":{%b,"throttle_wait_ms":0.0}}' % (
-            outcome.topic.name_bytes,
-            outcome.jobs[0] if outcome.jobs else b"",
-            outcome.count,
-            outcome.ready,
-            _total(request),
-        )
-        request.respond(200, body)
-
-    claim = broker.queues.claim(name, *wish, reply)
+    claim = broker.queues.claim(name, *wish, partial(_claimed, request))
     if claim is not None and not request.answered:
         request.on_disconnect(claim.cancel)
 
 
-def ack_jobs(broker: Broker, request: Request, name: str) -> None:
-    require_json(request)
-    body = decode(request.body, _ack_decoder)
-    _check(body, broker.limits)
-
-    def reply(outcome: Settled | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+def _claimed(request: Request, outcome: Claimed | TopicsError) -> None:
+    if isinstance(outcome, Claimed):
         body = (
-            b'{"topic":"%b","acked":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":{%b,"fsync_ms":%.3f}}'
+            b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%b,"throttle_wait_ms":0.0}}'
             % (
                 outcome.topic.name_bytes,
+                outcome.jobs[0] if outcome.jobs else b"",
                 outcome.count,
-                repr(outcome.skipped).encode() if outcome.skipped else b"[]",
                 outcome.ready,
-                outcome.in_flight,
-                _total(request),
-                outcome.sync_ms,
+                _took(request.received_at),
             )
         )
         request.respond(200, body)
+    else:
+        send_error(request, outcome)
 
-    broker.queues.ack(name, body.partition, body.node, body.seqs, body.lease_ids, reply)
+
+def ack_jobs(broker: Broker, request: Request, name: str) -> None:
+    admission: Admission = request.head.memo  # type: ignore[assignment]
+    if admission.note is not _JSON:
+        require_json(request)
+        admission.note = _JSON
+    body = decode(request.body, _ack_decoder)
+    _check(body, broker.limits)
+    broker.queues.ack(name, body.partition, body.node, body.seqs, body.lease_ids, partial(_acked, request))
+
+
+def _acked(request: Request, outcome: Settled | TopicsError) -> None:
+    if isinstance(outcome, Settled):
+        after = outcome.after
+        # What the answers of a group share is rendered once.
+        text = after.text
+        if not text:
+            text = after.text = b',"ready":%d,"in_flight":%d,"performance":{"fsync_ms":%.3f,"server_total_ms":' % (
+                after.ready,
+                after.in_flight,
+                after.sync_ms,
+            )
+        body = b'{"topic":"%b","acked":%d,"skipped":%b%b%b}}' % (
+            after.topic.name_bytes,
+            outcome.count,
+            repr(outcome.skipped).encode() if outcome.skipped else b"[]",
+            text,
+            _took(request.received_at),
+        )
+        request.respond(200, body)
+    else:
+        send_error(request, outcome)
 
 
 def nack_jobs(broker: Broker, request: Request, name: str) -> None:
@@ -149,8 +168,8 @@ def nack_jobs(broker: Broker, request: Request, name: str) -> None:
             "topic": name,
             "nacked": outcome.count,
             "skipped": outcome.skipped,
-            "ready": outcome.ready,
-            "in_flight": outcome.in_flight,
+            "ready": outcome.after.ready,
+            "in_flight": outcome.after.in_flight,
         }
         send(request, 200, fields)
 
@@ -179,9 +198,10 @@ def extend_jobs(broker: Broker, request: Request, name: str) -> None:
     broker.queues.extend(name, body.partition, body.node, body.seqs, body.lease_ids, lease_ms, reply)
 
 
-def _total(request: Request) -> bytes:
-    whole, rest = divmod(int(elapsed_ms(request) * 1000), 1000)
-    return b'"server_total_ms":%d.%03d' % (whole, rest)
+def _took(started: float) -> bytes:
+    """Milliseconds since then, to the microsecond."""
+    us = int((perf_counter() - started) * 1_000_000)
+    return MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000)
 
 
 def check_node(node: str, limits: Limits) -> None:
@@ -195,7 +215,9 @@ def check_node(node: str, limits: Limits) -> None:
 
 
 def _check(body: SettleBody, limits: Limits) -> None:
-    check_node(body.node, limits)
+    node = body.node
+    if not 0 < len(node) * 4 <= limits.max_node_bytes:
+        check_node(node, limits)
     seqs = body.seqs
     if not seqs:
         raise InvalidRequest("seqs must name at least one job")
@@ -204,6 +226,7 @@ def _check(body: SettleBody, limits: Limits) -> None:
             f"{len(seqs)} seqs in one request; at most {limits.max_claim}",
             detail={"max": limits.max_claim, "count": len(seqs)},
         )
-    check_u64("seqs", max(seqs))
+    if max(seqs) > U64_MAX:
+        check_u64("seqs", max(seqs))
     if body.lease_ids is not None and len(body.lease_ids) != len(seqs):
         raise InvalidRequest(f"{len(body.lease_ids)} lease_ids for {len(seqs)} seqs; there must be one for each")
