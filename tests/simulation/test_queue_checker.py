@@ -14,7 +14,7 @@ from topics.broker import queue, settle
 from topics.broker.committer import Commit
 from topics.broker.dead_letter import Move
 from topics.broker.queue import Queues
-from topics.broker.settle import AckGroup, LeaseGroup, Nack, Told
+from topics.broker.settle import AckGroup, Lease, Nack, Told
 from topics.engine.lease import LeaseImage, Leases
 from topics.model.facts import Appended, Deleted
 
@@ -38,11 +38,6 @@ def never_synced(commit: Any) -> None:
 
 def never_written(commit: Any) -> None:
     commit.facts = []
-
-
-def leases_are_not_written(patch: pytest.MonkeyPatch) -> None:
-    original = LeaseGroup.add
-    patch.setattr(LeaseGroup, "add", lambda group, passing, facts: original(group, passing, []))
 
 
 def without(kind: type) -> Callable[[Any], None]:
@@ -155,11 +150,11 @@ FAULTS: dict[str, tuple[Plant, str]] = {
         "a dead letter is still a job|a dead letter came twice",
     ),
     "durable leases are not written": (
-        leases_are_not_written,
+        lambda patch: after_init(patch, Lease, never_written),
         "in flight|not with its holder|is leased twice|delivery",
     ),
     "durable leases are told before they are synced": (
-        lambda patch: after_init(patch, LeaseGroup, never_synced),
+        lambda patch: after_init(patch, Lease, never_synced),
         "in flight|not with its holder|is leased twice|delivery",
     ),
     "extensions are not written": (

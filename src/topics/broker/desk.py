@@ -60,75 +60,61 @@ class Claimer(Protocol):
         """There will be no jobs."""
 
 
-class Claim:
+class Claim(Struct, eq=False):
     """One claim of one request. Answered once, unless its client goes first and it is cancelled."""
 
-    __slots__ = ("_desk", "_granted", "_reply", "_timer", "lease_ms", "most", "node", "over", "wait_ms")
-
+    node: str
+    most: int
+    lease_ms: int | None
+    wait_ms: int
+    reply: ClaimReply
+    over: bool = False
+    # It has its jobs; only the answer is outstanding.
+    granted: bool = False
     basket: set[int] | None = None
-
-    def __init__(
-        self,
-        node: str,
-        most: int,
-        lease_ms: int | None,
-        wait_ms: int,
-        reply: ClaimReply,
-    ) -> None:
-        self.node = node
-        self.most = most
-        self.lease_ms = lease_ms
-        self.wait_ms = wait_ms
-        self.over = False
-        self._granted = False
-        self._reply = reply
-        self._desk: Desk | None = None
-        self._timer: Timer | None = None
+    # Where it sits, and for how long.
+    desk: "Desk | None" = None
+    timer: Timer | None = None
 
     def room(self) -> int:
-        return 0 if self.over or self._granted else self.most
+        return 0 if self.over or self.granted else self.most
 
     def deliver(self, claimed: Claimed) -> None:
-        self._end()
-        self._reply(claimed)
+        self.over = True
+        if self.desk is not None:
+            self.leave()
+        self.reply(claimed)
 
     def fail(self, error: TopicsError) -> None:
         if not self.over:
-            self._end()
-            self._reply(error)
+            self.cancel()
+            self.reply(error)
 
     def finish(self) -> None:
-        """Answer now, without jobs."""
-        if not self.over and self._desk is not None:
-            self.deliver(self._desk.nothing())
+        """Answer now, without jobs; or when the turn ends, with those there are, if it has not ended yet."""
+        self.wait_ms = 0
+        if not self.over and self.desk is not None:
+            self.deliver(self.desk.nothing())
 
     def cancel(self) -> None:
         """The client is gone; nobody is to be answered."""
-        self._end()
+        self.over = True
+        self.leave()
 
     def wait(self, desk: "Desk") -> None:
         """Sit at the desk; `start_waiting` bounds for how long."""
-        self._desk = desk
+        self.desk = desk
         desk.join(self)
 
     def start_waiting(self) -> None:
-        if self._timer is None and self._desk is not None:
-            self._timer = self._desk.call_later(self.wait_ms, self.finish)
+        if self.timer is None and self.desk is not None:
+            self.timer = self.desk.call_later(self.wait_ms, self.finish)
 
-    def granted(self) -> None:
-        """It has its jobs; only the answer is outstanding."""
-        self._granted = True
-        self._leave()
-
-    def _end(self) -> None:
-        self.over = True
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._desk is not None:
-            self._desk.leave(self)
+    def leave(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.desk is not None:
+            self.desk.leave(self)
 
 
 class Desk:

@@ -8,7 +8,8 @@ Who waits for jobs sits at the `desk` of the partition; what is on its way to th
 delivered too often leave through `dead_letter`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from topics.broker.committer import Note
 from topics.broker.desk import Claim, Claimed, Claimer, ClaimReply, Desk, deal
 from topics.broker.settle import (
     AckGroup,
-    LeaseGroup,
+    Lease,
     Nack,
     SettledReply,
     Told,
@@ -118,49 +119,79 @@ class Queues:
     def claim(
         self, name: str, number: int, node: str, most: int, lease_ms: int | None, wait_ms: int, reply: ClaimReply
     ) -> Claim | None:
-        """Lease jobs to the node, at once or when the window, or the wait, is over.
+        """Lease jobs to the node: when the turn ends, or the window, or the wait.
 
-        Answers the claim when it is not answered yet, so that it can be cancelled.
+        Answers the claim when that may take longer than the turn, so that it can be cancelled.
         """
         broker = self._broker
+        claim = Claim(node, most, lease_ms, wait_ms, reply)
         if broker.is_busy(name):
-            claim = Claim(node, most, lease_ms, wait_ms, reply)
-            broker.parked(name, lambda: self._claim(name, number, claim), claim.fail)
+
+            def again() -> None:
+                self._claim(name, number, claim)
+
+            broker.parked(name, again, claim.fail)
             return claim
+        config = self._claim(name, number, claim)
+        return claim if wait_ms or config.claim_jitter_ms or config.leases_durable else None
+
+    def _claim(self, name: str, number: int, claim: Claim) -> TopicConfig:
         topic, partition, leases = self.find(name, number)
         config = topic.config
-        if config.claim_jitter_ms:
-            claim = Claim(node, most, lease_ms, wait_ms, reply)
-            self._claim(name, number, claim)
-            return None if claim.over else claim
-        # What follows is a pass for one, short where nothing is unusual: 6 us instead of 14.
-        now_ms = self.refresh(topic, partition, leases)
-        seqs = leases.take_run(partition, most)
-        if not seqs:
-            claim = Claim(node, most, lease_ms, wait_ms, reply)
-            self.serve(topic, partition, [claim])
-            return None if claim.over else claim
-        deadline = now_ms + (config.lease_ms if lease_ms is None else lease_ms)
-        grant = leases.grant(seqs, node, self._tokens.next(), deadline)
-        claimed = Claimed(topic, grant, [self._texts.fresh(partition, grant)], leases.ready(partition.count))
-        if config.leases_durable and is_logged(topic):
-            claim = Claim(node, most, lease_ms, wait_ms, reply)
-            claim.granted()
-            Passing(self, topic, partition, [(claim, claimed)], []).start([])
-            return claim
-        reply(claimed)
-        if self._desks:
-            self._reset_timer(topic, partition)
-        return None
-
-    def _claim(self, name: str, number: int, claim: Claim) -> None:
-        topic, partition, _ = self.find(name, number)
-        if topic.config.claim_jitter_ms and claim.most:
+        if config.claim_jitter_ms and claim.most:
             desk = self.desk(topic, partition)
             claim.wait(desk)
             desk.open_window()
-        else:
-            self.serve(topic, partition, [claim])
+            return config
+        if claim.wait_ms:
+            self._broker.polls.add(claim)
+        turn: list[Claim] | None = leases.claims
+        if turn is None:
+            turn = leases.claims = []
+            self._broker.runtime.call_soon(partial(self._end_turn, topic, partition, leases, turn))
+        turn.append(claim)
+        return config
+
+    def _end_turn(self, topic: Topic, partition: Partition, leases: Leases, turn: list[Claim]) -> None:
+        """The claims of one turn are served one after the other, as they came.
+
+        Together, because the same few steps in a row take 6 us a claim and between the reads of other requests 9, and
+        because durable leases then are one frame.
+        """
+        leases.claims = None
+        if self._broker.polls:
+            self._broker.polls.difference_update(turn)
+        if self._broker.state.by_id.get(topic.id) is not topic:
+            for claim in turn:
+                claim.fail(topic_not_found(topic.name))
+            return
+        config = topic.config
+        bound = config.max_deliveries if config.dead_letter is not None else 0
+        now_ms = self.refresh(topic, partition, leases)
+        served: list[tuple[Claimer, Claimed]] = []
+        # Those who have met jobs that were delivered too often, or no jobs at all.
+        late: list[tuple[Claimer, Claimed]] = []
+        unserved: list[Claimer] = []
+        dead: list[int] = []
+        for claim in turn:
+            if claim.over:
+                # Its client has gone already.
+                continue
+            run = leases.take_run(partition, claim.most)
+            if run:
+                self._lease(topic, partition, leases, claim, run, now_ms, served)
+                continue
+            taken = leases.take(partition, claim.most, bound)
+            dead += taken.dead
+            if taken.seqs:
+                seqs = neighbours(sorted(taken.seqs))
+                self._lease(topic, partition, leases, claim, seqs, now_ms, late if taken.dead else served)
+            else:
+                unserved.append(claim)
+        if served:
+            self._tell(topic, partition, served, [], [])
+        if late or unserved or dead:
+            self._tell(topic, partition, late, unserved, dead)
 
     def desk(self, topic: Topic, partition: Partition) -> "Desk":
         key = (topic.id, partition.number)
@@ -185,20 +216,45 @@ class Queues:
         served: list[tuple[Claimer, Claimed]] = []
         for claimer, hand in zip(claimers, hands, strict=True):
             if hand:
-                seqs = neighbours(sorted(hand))
-                lease_ms = config.lease_ms if claimer.lease_ms is None else claimer.lease_ms
-                grant = leases.grant(seqs, claimer.node, self._tokens.next(), now_ms + lease_ms, claimer.basket)
-                deliveries = leases.all_deliveries(seqs)
-                if claimer.basket is None:
-                    jobs = [self._texts.joined(partition, grant, deliveries)]
-                else:
-                    jobs = self._texts.render(partition, grant, deliveries)
-                served.append((claimer, Claimed(topic, grant, jobs, 0)))
+                self._lease(topic, partition, leases, claimer, neighbours(sorted(hand)), now_ms, served)
                 if isinstance(claimer, Claim):
-                    claimer.granted()
+                    claimer.granted = True
+                    claimer.leave()
         unserved = [claimer for claimer, seqs in zip(claimers, hands, strict=True) if not seqs]
-        if taken.dead or (served and is_logged(topic)):
-            Passing(self, topic, partition, served, unserved).start(taken.dead)
+        self._tell(topic, partition, served, unserved, taken.dead)
+
+    def _lease(
+        self,
+        topic: Topic,
+        partition: Partition,
+        leases: Leases,
+        claimer: Claimer,
+        seqs: Sequence[int],
+        now_ms: int,
+        served: list[tuple[Claimer, Claimed]],
+    ) -> None:
+        """The jobs, which are taken, are the claimer's. If they cannot be read it is told so, and nobody else has them."""
+        lease_ms = claimer.lease_ms
+        deadline = now_ms + (topic.config.lease_ms if lease_ms is None else lease_ms)
+        grant = leases.grant(seqs, claimer.node, self._tokens.next(), deadline, claimer.basket)
+        try:
+            jobs = self._texts.of(partition, grant, leases.all_deliveries(seqs))
+        except TopicsError as error:
+            claimer.fail(error)
+            return
+        served.append((claimer, Claimed(topic, grant, jobs, 0)))
+
+    def _tell(
+        self,
+        topic: Topic,
+        partition: Partition,
+        served: list[tuple[Claimer, Claimed]],
+        unserved: list[Claimer],
+        dead: list[int],
+    ) -> None:
+        """Hand over, when the log has what it must have first."""
+        if dead or (served and is_logged(topic)):
+            Passing(self, topic, partition, served, unserved).start(dead)
         else:
             self.hand_over(topic, partition, served, unserved)
 
@@ -400,13 +456,7 @@ class Passing:
                 leased_fact(topic, partition, leases, claimed.grant) for _, claimed in self._served if claimed.grant
             ]
             self._outstanding += 1
-            lane = broker.committer.lane_of(topic.id)
-            group = lane.commits[-1] if lane.commits else None
-            # Only the last commit of the lane can take more: another one may be what made these jobs free.
-            if not isinstance(group, LeaseGroup) or group.partition is not partition:
-                group = LeaseGroup(topic, partition)
-                broker.committer.submit(lane, group)
-            group.add(self, facts)
+            broker.committer.submit(broker.committer.lane_of(topic.id), Lease(self, topic, partition, facts))
         if dead:
             self._outstanding += 1
             dead_letter.move(broker, topic, partition, dead, self._moved)
@@ -437,7 +487,8 @@ class Passing:
         leases = self._partition.leases
         assert leases is not None
         served, self._served = self._served, []
-        for claimer, claimed in served:
+        # The last one first, so that the jobs stand in the order in which they were taken.
+        for claimer, claimed in reversed(served):
             if claimed.grant is not None:
                 leases.undo(claimed.grant)
             claimer.fail(error)

@@ -61,28 +61,21 @@ class Passing(Protocol):
     def failed(self, error: TopicsError) -> None: ...
 
 
-class LeaseGroup(Commit):
-    """Leases on their way to the log: of all passes of a turn to one partition, as long as nothing comes between them."""
+class Lease(Commit):
+    """Leases on their way to the log."""
 
-    __slots__ = ("_passings",)
+    __slots__ = ("_passing",)
 
-    def __init__(self, topic: Topic, partition: Partition) -> None:
-        super().__init__(None, partition)
+    def __init__(self, passing: Passing, topic: Topic, partition: Partition, facts: list[Fact]) -> None:
+        super().__init__(facts, partition)
         self.sync = topic.config.durability == "fsync"
-        self._passings: list[Passing] = []
-
-    def add(self, passing: Passing, facts: list[Fact]) -> None:
-        self.facts += facts
-        self._passings.append(passing)
+        self._passing = passing
 
     def apply(self) -> None:
-        for passing in self._passings:
-            passing.step()
+        self._passing.step()
 
     def fail(self, error: TopicsError) -> None:
-        # The last one first, so that returned jobs stand in the order in which they were taken.
-        for passing in reversed(self._passings):
-            passing.failed(error)
+        self._passing.failed(error)
 
 
 class AckGroup(Commit):

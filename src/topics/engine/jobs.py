@@ -47,7 +47,7 @@ class JobTexts:
         self._starts: dict[int, list[bytes]] = {}
 
     def fresh(self, partition: Partition, grant: Grant) -> bytes:
-        """The same as `joined` for neighbours that are all delivered for the first time."""
+        """Jobs that stand together and are all delivered for the first time, comma between them."""
         first = grant.seqs[0]
         left = len(grant.seqs)
         texts: list[bytes] = []
@@ -69,12 +69,14 @@ class JobTexts:
             first += count
         return texts[0] if len(texts) == 1 else b",".join(texts)
 
-    def joined(self, partition: Partition, grant: Grant, deliveries: list[int]) -> bytes:
-        """The same as `render`, comma between them."""
+    def of(self, partition: Partition, grant: Grant, deliveries: list[int]) -> list[bytes]:
+        """The jobs of the grant, which are live and whose seqs ascend: one text each for a connection, otherwise one in all."""
         seqs = grant.seqs
-        if seqs[-1] - seqs[0] == len(seqs) - 1 == deliveries.count(1) - 1:
-            return self.fresh(partition, grant)
-        return b",".join(self.render(partition, grant, deliveries))
+        if grant.basket is not None:
+            return self.render(partition, grant, deliveries)
+        if isinstance(seqs, range) and deliveries.count(1) == len(seqs):
+            return [self.fresh(partition, grant)]
+        return [b",".join(self.render(partition, grant, deliveries))]
 
     def render(self, partition: Partition, grant: Grant, deliveries: list[int]) -> list[bytes]:
         """The jobs of the grant, which are live and whose seqs ascend, one text each."""

@@ -84,7 +84,8 @@ class Leases:
         self.dead_lettered = 0
         # With those whose move is on its way to the log.
         self.dead_letters_decided = 0
-        # The acks of this turn that are still being gathered, if any.
+        # The claims and the acks of this turn that are still being gathered, if any.
+        self.claims: Any = None
         self.acks: Any = None
         # Called when jobs became free or a node has fewer of them; set while somebody waits for that.
         self.wake: Callable[[], None] | None = None
