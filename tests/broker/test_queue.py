@@ -12,6 +12,7 @@ from topics.broker.checkpoint import StorageSettings
 from topics.broker.desk import Claimed, shares
 from topics.broker.routers import WantedRouter
 from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicsError, Unavailable
+from topics.model.facts import TopicDeleted
 from topics.model.limits import Limits
 from topics.model.router import RouterOptions
 from topics.testing.disk import FakeDisk, PowerCut
@@ -123,6 +124,91 @@ def test_every_partition_of_a_queue_has_its_own_jobs() -> None:
     with pytest.raises(InvalidRequest):
         bench.broker.queues.find("q", 2)
     assert bench.counters() == (2, 0, 0)
+
+
+# Turns
+
+
+def test_claims_of_one_turn_are_served_in_the_order_they_came() -> None:
+    bench = queue()
+    bench.append(*range(5))
+    claims = [bench.start_claim(most, node=node)[0] for most, node in ((2, "a"), (2, "b"), (2, "c"), (2, "d"))]
+    assert not any(claims), "not before the turn ends"
+    bench.runtime.run()
+    assert [seqs_of(jobs_of(answers)) for answers in claims] == [[1, 2], [3, 4], [5], []]
+
+
+def test_returned_jobs_go_first_within_a_turn_too() -> None:
+    bench = queue()
+    bench.append(*range(6))
+    bench.claim(3)
+    bench.nack(1, 3)
+    claims = [bench.start_claim(2)[0] for _ in range(3)]
+    bench.runtime.run()
+    assert [seqs_of(jobs_of(answers)) for answers in claims] == [[1, 3], [4, 5], [6]]
+
+
+def test_a_claim_whose_client_goes_before_the_turn_ends_takes_nothing() -> None:
+    bench = queue()
+    bench.append(1)
+    gone, claim = bench.start_claim(wait_ms=10)
+    assert claim is not None
+    claim.cancel()
+    assert seqs_of(bench.claim()) == [1]
+    assert not gone
+
+
+@pytest.mark.parametrize("leases_durable", [False, True])
+def test_a_topic_that_goes_before_the_turn_ends_is_told_to_its_claims(leases_durable: bool) -> None:
+    bench = queue(leases_durable=leases_durable)
+    bench.append(1)
+    topic = bench.broker.topic("q")
+    answers, _ = bench.start_claim()
+    bench.broker.state.apply(TopicDeleted(topic.id))
+    bench.runtime.run()
+    assert isinstance(answers[0], NotFound)
+
+
+def test_the_durable_leases_of_a_turn_are_one_frame_and_so_are_its_acks() -> None:
+    bench = queue(leases_durable=True)
+    bench.append(*range(40))
+    frames = bench.broker.committer.frames_total
+    claims = [bench.start_claim(8, node=node)[0] for node in "abcde"]
+    bench.runtime.run()
+    assert bench.broker.committer.frames_total == frames + 1
+    answers: list[Any] = []
+    for node, claim in zip("abde", (claims[0], claims[1], claims[3], claims[4]), strict=True):
+        bench.broker.queues.ack("q", 0, node, seqs_of(jobs_of(claim)), None, answers.append)
+    bench.runtime.run()
+    assert [answer.count for answer in answers] == [8, 8, 8, 8]
+    assert bench.broker.committer.frames_total == frames + 2
+    again = bench.after_kill()
+    assert again.counters() == (0, 8, 0)
+    assert again.ack(*range(17, 25), node="c").skipped == []
+
+
+def test_a_job_that_ran_out_within_the_turn_is_with_its_new_holder_after_the_end_of_the_process() -> None:
+    bench = queue(leases_durable=True, lease_ms=100)
+    bench.append(1, 2)
+    bench.claim(1, node="a")
+    claims = [bench.start_claim(1, node="b")[0]]
+    bench.clock.advance(101)
+    claims.append(bench.start_claim(1, node="c")[0])
+    bench.runtime.run()
+    assert sorted([seqs_of(jobs_of(answers)) for answers in claims]) == [[1], [2]]
+    assert bench.after_kill().counters() == (0, 2, 0)
+
+
+def test_leases_of_a_turn_that_the_log_refuses_leave_the_jobs_in_their_order() -> None:
+    bench = queue(leases_durable=True)
+    bench.append(*range(6))
+    disk_full(bench)
+    claims = [bench.start_claim(2)[0] for _ in range(3)]
+    bench.runtime.run()
+    assert all([isinstance(answer, Unavailable) for (answer,) in claims])
+    bench.disk.fault = None
+    assert seqs_of(bench.claim(3)) == [1, 2, 3]
+    assert [job["deliveries"] for job in bench.claim(3)] == [1, 1, 1]
 
 
 # Waiting

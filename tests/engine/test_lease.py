@@ -56,6 +56,49 @@ def test_fresh_jobs_are_taken_in_order_and_only_once() -> None:
     assert queue.take() == [6]
 
 
+def test_a_run_of_fresh_jobs_ends_where_the_log_does_or_a_job_is_missing() -> None:
+    queue = Queue(10)
+    take = queue.leases.take_run
+    assert take(queue.partition, 3) == range(1, 4)
+    queue.partition.kill([5, 6])
+    assert not take(queue.partition, 3), "the long way knows"
+    assert take(queue.partition, 1) == range(4, 5)
+    queue.partition.apply_deleted_below(DeletedBelow(1, 0, 8))
+    assert take(queue.partition, 9) == range(8, 11)
+    assert not take(queue.partition, 9)
+    queue.append(2)
+    queue.leases.delay(11, [0, queue.now + 50])
+    assert not take(queue.partition, 2)
+    assert queue.take(2) == [11]
+    queue.append(3)
+    assert take(queue.partition, 3) == range(13, 16)
+    queue.now += 50
+    assert queue.take() == [12]
+
+
+def test_no_run_of_fresh_jobs_goes_before_a_returned_one() -> None:
+    queue = Queue(5)
+    queue.claim(2)
+    queue.leases.give_back([1], None)
+    assert not queue.leases.take_run(queue.partition, 1)
+    assert queue.take(1) == [1]
+    assert queue.leases.take_run(queue.partition, 1) == range(3, 4)
+
+
+def test_a_run_that_is_acked_whole_in_part_or_not_at_all_counts_right() -> None:
+    queue = Queue(12)
+    runs = [queue.leases.take_run(queue.partition, 4) for _ in range(3)]
+    grants = [queue.leases.grant(run, "w", TOKEN, queue.now + 100) for run in runs]
+    assert queue.ack(1, 2, 3, 4) == []
+    assert queue.ack(6) == []
+    assert queue.ack(6, 5) == [6]
+    assert queue.counters == (0, 6)
+    assert [grant.open for grant in grants] == [0, 2, 4]
+    queue.now += 101
+    assert queue.counters == (6, 0)
+    assert queue.take() == [7, 8, 9, 10, 11, 12]
+
+
 def test_returned_jobs_come_before_fresh_ones() -> None:
     queue = Queue(5)
     queue.claim(3)
