@@ -1,5 +1,6 @@
 """Reading what is sealed: the same to a reader as what it was made of, however it is put together."""
 
+import itertools
 import random
 from typing import Any
 
@@ -10,17 +11,19 @@ from topics.broker.sealed import ASKED_MOST, SealedSegment, Shelf
 from topics.engine.cache import Cache
 from topics.engine.partition import Partition, Totals
 from topics.engine.render import USUAL, View, record_heads, render_run
+from topics.model.match import TagMatch
 from topics.model.page import Page, make_page
 from topics.storage.segment import segment_base, write_segment
 from topics.testing.disk import FakeDisk
 
 START_MS = 1_700_000_000_000
-NODES = ["a", "worker-7", "ü", 'with "quotes"', "line\nbreak"]
+NODES = ["a", "worker-7", "ü", 'with "quotes"', "line\nbreak", ""]
+TAGS = ["red", "green", "gré", "back\\slash", ""]
 VIEWS = [USUAL, View(tags=True), View(metas=False), View(data=False), View(without_nodes=frozenset([b'"a"']))]
 
 
 def some_pages(chance: random.Random, first_seq: int, parts: str) -> list[Page]:
-    """Pages as appends leave them; `parts` says what records may have: n(odes), N(odes that need escapes), m(etas), t(ags)."""
+    """Pages as appends leave them; `parts` says what records may have: n(odes), m(etas), t(ags); N and T odd ones too."""
     pages: list[Page] = []
     ts = START_MS
     seq = first_seq
@@ -38,7 +41,7 @@ def some_pages(chance: random.Random, first_seq: int, parts: str) -> list[Page]:
         datas = [msgspec.json.encode("x" * chance.randint(0, 60)) for _ in range(count)]
         metas = column("m", [{"k": 1}, "ü", [1, 2, 3]])
         nodes = column("n", NODES[:3]) or column("N", NODES)
-        tags = column("t", ["red", "green"])
+        tags = column("t", TAGS[:3]) or column("T", TAGS)
         pages.append(make_page(seq, count, ts, b"\0".join(datas), metas, nodes, tags))
         seq += count
     return pages
@@ -55,13 +58,13 @@ def hot_and_sealed(pages: list[Page]) -> tuple[Partition, Partition]:
             partition.apply_append(page)
     closed = sealed.close_hot()
     assert closed is not None
-    info = write_segment(disk, segment_base(1, 0, pages[0].first_seq), closed.pages, closed.tags.sorted())
+    info = write_segment(disk, segment_base(1, 0, pages[0].first_seq), closed.pages, closed.tags.entries())
     sealed.apply_sealed(SealedSegment(Shelf(disk, 1 << 20), 1, 0, info))
     assert [segment.sealed for segment in sealed.segments] == [True]
     return hot, sealed
 
 
-@pytest.mark.parametrize("parts", ["", "m", "n", "t", "nm", "nmt", "N", "Nm"])
+@pytest.mark.parametrize("parts", ["", "m", "n", "t", "nm", "nmt", "N", "Nm", "T", "NmT"])
 @pytest.mark.parametrize("first_seq", [1, 900, 1000, 9_950, 123_456_789_000])
 def test_a_sealed_log_reads_as_it_did_when_it_was_hot(parts: str, first_seq: int) -> None:
     chance = random.Random(f"{parts} {first_seq}")
@@ -77,6 +80,16 @@ def test_a_sealed_log_reads_as_it_did_when_it_was_hot(parts: str, first_seq: int
         one, other = [each.read(from_seq, limit, 1 << 30, view, to_seq=to_seq) for each in (hot, sealed)]
         assert other.records == one.records
         assert (other.count, other.next_from_seq) == (one.count, one.next_from_seq)
+
+
+@pytest.mark.parametrize("parts", ["t", "T"])
+def test_tags_are_found_in_a_sealed_segment_as_in_the_hot_one(parts: str) -> None:
+    hot, sealed = hot_and_sealed(some_pages(random.Random(parts), 1, parts))
+    for text, prefix in itertools.product([*TAGS, "gr", "r", "nowhere"], [False, True]):
+        match = TagMatch(text, prefix)
+        found = hot.segments[0].tagged(match, hot.head_seq - 5)
+        assert sealed.segments[0].tagged(match, hot.head_seq - 5) == found
+    assert hot.segments[0].tagged(TagMatch("gr", True), hot.head_seq)
 
 
 @pytest.mark.parametrize("parts", ["", "nmt", "N"])

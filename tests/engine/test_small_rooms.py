@@ -124,7 +124,7 @@ def test_an_index_asked_for_a_prefix_still_takes_new_tags() -> None:
     assert index.find(TagMatch("", True), 99) == [1, 2]
     index.add(make_page(3, 2, 0, b"1\x001", tags=b'"b"\0"a"'))
     assert index.find(TagMatch("", True), 99) == [1, 2, 3, 4]
-    assert [name for name, _ in index.sorted()] == [b'"a"', b'"b"', b'"c"']
+    assert sorted([name for name, _ in index.entries()]) == [b'"a"', b'"b"', b'"c"']
 
 
 def test_forgetting_and_pruning_drop_only_what_is_gone() -> None:

@@ -198,7 +198,7 @@ class Keeper:
         self._sealing.add(key)
 
         def work() -> SegmentInfo:
-            return write_segment(self._fs, base, pages, tags.sorted())
+            return write_segment(self._fs, base, pages, tags.entries())
 
         def done(info: SegmentInfo, error: BaseException | None) -> None:
             if error is not None:

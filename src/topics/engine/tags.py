@@ -70,9 +70,9 @@ class TagIndex:
             seqs = _all(self._seqs_of[name])
             self._keep(name, seqs[bisect_left(seqs, low) :])
 
-    def sorted(self) -> list[tuple[bytes, list[int]]]:
-        """Every tag with its seqs, tags in order."""
-        return [(name, _all(seqs)) for name, seqs in sorted(self._seqs_of.items())]
+    def entries(self) -> list[tuple[bytes, Seqs]]:
+        """Every tag with its seqs, tags in no order. May be asked for on any thread: it is one step of the interpreter."""
+        return list(self._seqs_of.items())
 
     def _keep(self, name: bytes, seqs: list[int]) -> None:
         if not seqs:

@@ -49,6 +49,25 @@ def record_batch(pa: Any, pages: Sequence[Page]) -> Any:
     )
 
 
+def tag_batch(pa: Any, tags: Sequence[tuple[bytes, int | Sequence[int]]]) -> Any:
+    """Tags (JSON texts) and the seqs of each, sorted by tag; in C++, since there may be as many tags as records."""
+    import pyarrow.compute as pc
+
+    names = pa.array([name for name, _ in tags], pa.binary()).cast(pa.string())
+    # Of the kind that the index has, which is then copied at once; no seq is so large that it makes a difference.
+    seqs = array("Q")
+    ends = array("i", [0])
+    for _, each in tags:
+        if isinstance(each, int):
+            seqs.append(each)
+        else:
+            seqs.extend(each)
+        ends.append(len(seqs))
+    lists = pa.ListArray.from_arrays(_numbers(pa, pa.int32(), ends), _numbers(pa, pa.int64(), seqs))
+    batch = pa.RecordBatch.from_arrays([names, lists], names=["tag", "seqs"])
+    return batch.take(pc.sort_indices(names))
+
+
 def joined_rows(heads: bytes, width: int, parts: Sequence[tuple[Any, tuple[bytes, bytes]]]) -> memoryview:
     """Row after row: its head (`heads` has one of `width` bytes for each) and its values of some columns of texts.
 
@@ -149,9 +168,10 @@ def _texts(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:
 
 def _strings(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:
     """JSON strings as the strings they stand for."""
-    count = sum([count for _, count in columns])
-    if all([text is None for text, _ in columns]):
-        return pa.nulls(count, pa.string())
+    texts = [text for text, _ in columns if text is not None]
+    # Nearly always nothing is escaped, and then only quotes are between the two: a quarter of a us less for each.
+    if not any([b"\\" in text or b'""' in text for text in texts]):
+        return _texts(pa, [(None if text is None else text.replace(b'"', b""), count) for text, count in columns])
     values: list[str | None] = []
     for text, rows in columns:
         if text is None:

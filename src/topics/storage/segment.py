@@ -29,7 +29,7 @@ from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
 from topics.model.page import RECORD_OVERHEAD, SEPARATOR, LoadedPage, Page, page_size
-from topics.storage.columns import joined_rows, joined_texts, record_batch, record_schema
+from topics.storage.columns import joined_rows, joined_texts, record_batch, record_schema, tag_batch
 from topics.storage.fs import File, FileSystem
 
 ROOT = "segments"
@@ -57,9 +57,9 @@ def segment_base(topic_id: int, partition: int, first_seq: int) -> str:
 
 
 def write_segment(
-    fs: FileSystem, base: str, pages: Sequence[Page], tags: Sequence[tuple[bytes, list[int]]]
+    fs: FileSystem, base: str, pages: Sequence[Page], tags: Sequence[tuple[bytes, int | Sequence[int]]]
 ) -> SegmentInfo:
-    """The segment's three files hold these records and survive a power cut."""
+    """The segment's three files hold these records and survive a power cut. Tags may come in any order."""
     import pyarrow as pa
 
     remove_segment(fs, base)
@@ -67,9 +67,7 @@ def write_segment(
     body_start, body_end, frame_checksum = _write_rows(pa, fs, base + ".arrow", pages)
     tags_checksum = 0
     if tags:
-        names = pa.array([name.decode() for name, _ in tags], pa.string())
-        seqs = pa.array([seqs for _, seqs in tags], pa.list_(pa.int64()))
-        batch = pa.RecordBatch.from_arrays([names, seqs], names=["tag", "seqs"])
+        batch = tag_batch(pa, tags)
         index = pa.BufferOutputStream()
         with pa.ipc.new_file(index, batch.schema) as writer:
             writer.write_batch(batch)
