@@ -82,6 +82,26 @@ def test_a_sealed_log_reads_as_it_did_when_it_was_hot(parts: str, first_seq: int
         assert (other.count, other.next_from_seq) == (one.count, one.next_from_seq)
 
 
+@pytest.mark.parametrize("parts", ["", "m", "nt", "NmT"])
+def test_a_sealed_log_counts_what_is_deleted_as_the_hot_one_does(parts: str) -> None:
+    chance = random.Random(parts)
+    hot, sealed = hot_and_sealed(some_pages(chance, 1, parts))
+    (segment,) = sealed.segments
+    assert isinstance(segment, SealedSegment)
+    for _ in range(20):
+        first = chance.randint(1, hot.head_seq)
+        stop = min(hot.head_seq + 1, first + chance.choice([1, 3, 300]))
+        some = sorted(chance.sample(range(1, hot.head_seq + 1), min(5, hot.head_seq)))
+        assert hot.kill_runs([(first, stop)]) == sealed.kill_runs([(first, stop)])
+        assert hot.kill(some) == sealed.kill(some)
+        assert (sealed.count, sealed.bytes) == (hot.count, hot.bytes)
+    # What the flags say after a restart is the same as well.
+    segment.save_flags()
+    again = SealedSegment(segment.shelf, 1, 0, segment.info)
+    again.restore_flags()
+    assert (again.live, again.live_bytes) == (sealed.count, sealed.bytes)
+
+
 @pytest.mark.parametrize("parts", ["t", "T"])
 def test_tags_are_found_in_a_sealed_segment_as_in_the_hot_one(parts: str) -> None:
     hot, sealed = hot_and_sealed(some_pages(random.Random(parts), 1, parts))

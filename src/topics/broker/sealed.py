@@ -1,7 +1,5 @@
 """Sealed segments as a partition sees them, and the shelf that keeps some of their files open."""
 
-from collections.abc import Sequence
-
 from topics.engine.cache import Cache
 from topics.engine.render import Rendered, View, is_usual, record_heads
 from topics.engine.segment import PAGE_RECORDS, Segment
@@ -114,9 +112,9 @@ class SealedSegment(Segment):
         """Take over what the flags on disk say: records deleted there are gone, whatever the log still remembers."""
         on_disk = read_flags(self.shelf.fs, self.base, self.info)
         if 1 in on_disk:
-            # Measured while the flags are not yet believed, then believed.
-            gone = [self.first_seq + position for position, flag in enumerate(on_disk) if flag]
-            self._count_out(gone)
+            gone = [position for position, flag in enumerate(on_disk) if flag]
+            self.live -= len(gone)
+            self.live_bytes -= self.size_of(gone)
             self._flags = on_disk
 
     def page_at(self, seq: int) -> Page:
@@ -133,24 +131,6 @@ class SealedSegment(Segment):
             shelf.pages.put(key, page, 2 * page.size + 200)
         shelf.last_page = (self, page)
         return page
-
-    def kill(self, seqs: Sequence[int]) -> tuple[int, int]:
-        taken = super().kill(seqs)
-        if taken[0]:
-            self._let_go_between(seqs[0], seqs[-1])
-        return taken
-
-    def _let_go_between(self, first: int, last: int) -> None:
-        """Pages of which nothing is left are not kept: a queue that is drained goes on in the same, warm memory."""
-        flags = self._flags
-        assert flags is not None
-        file = self.shelf.file(self.base, self.info)
-        seq = max(first, self.first_seq)
-        while seq <= min(last, self.last_seq):
-            start, stop = file.page_bounds(seq, PAGE_RECORDS)
-            if flags.find(_LIVE, start - self.first_seq, stop - self.first_seq) < 0:
-                self.shelf.pages.discard((self.base, start))
-            seq = stop
 
     def open_file(self) -> SegmentFile:
         return self.shelf.file(self.base, self.info)
@@ -174,7 +154,7 @@ class SealedSegment(Segment):
         found: Rendered | None = self.shelf.pages.get(key)
         if found is None:
             stretch = self.shelf.file(self.base, self.info).stretch(seq, most)
-            if not is_usual(view, stretch) or stretch.size > room:
+            if not stretch.plain or not is_usual(view, stretch) or stretch.size > room:
                 return None
             found = _render(stretch)
             if found is not None and self.shelf.asked_again(self.base, seq, most):
@@ -190,17 +170,36 @@ class SealedSegment(Segment):
         return self._flags
 
     def flag(self, positions: list[int]) -> None:
-        if self._flags is None:
-            self._flags = bytearray(self.records)
+        flags = self._flags
+        if flags is None:
+            flags = self._flags = bytearray(self.records)
         for position in positions:
-            self._flags[position] = 1
-        self.shelf.dirty.add(self)
+            flags[position] = 1
+        self._flagged(positions[0], positions[-1] + 1)
 
     def flag_run(self, start: int, stop: int) -> None:
         if self._flags is None:
             self._flags = bytearray(self.records)
         self._flags[start:stop] = b"\1" * (stop - start)
+        self._flagged(start, stop)
+
+    def _flagged(self, start: int, stop: int) -> None:
         self.shelf.dirty.add(self)
+        flags = self._flags
+        assert flags is not None
+        # Pages of which nothing is left are not kept: a queue that is drained goes on in the same, warm memory.
+        file = self.open_file()
+        seq, behind = self.first_seq + start, self.first_seq + stop
+        while seq < behind:
+            first, seq = file.page_bounds(seq, PAGE_RECORDS)
+            if flags.find(_LIVE, first - self.first_seq, seq - self.first_seq) < 0:
+                self.shelf.pages.discard((self.base, first))
+
+    def size_of(self, positions: list[int]) -> int:
+        return self.open_file().size_of([self.first_seq + position for position in positions])
+
+    def size_between(self, first: int, stop: int) -> int:
+        return self.open_file().size_between(first, stop)
 
     def tagged(self, match: TagMatch, bound: int) -> list[int]:
         return self.shelf.file(self.base, self.info).find(match, bound)
@@ -210,19 +209,9 @@ class SealedSegment(Segment):
         if self._flags is not None and self.files_exist():
             write_flags(self.shelf.fs, self.base, self.first_seq, bytes(self._flags))
 
-    def _count_out(self, seqs: list[int]) -> None:
-        page: Page | None = None
-        for seq in seqs:
-            if page is None or seq > page.last_seq:
-                page = self.page_at(seq)
-            self.live -= 1
-            self.live_bytes -= self.sizes(page)[seq - page.first_seq]
-
 
 def _render(stretch: Stretch) -> Rendered | None:
-    """The records in the usual form; None when that must be done one by one."""
-    if not stretch.plain:
-        return None
+    """The records, which are plain, in the usual form; None when that must be done one by one."""
     made = record_heads(stretch.first_seq, stretch.times(), b"" if stretch.nodes else b',"data":')
     if made is None:
         return None

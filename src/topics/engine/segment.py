@@ -174,21 +174,14 @@ class Segment(ABC):
         count = len(seqs)
         if count > 1 and seqs[-1] - seqs[0] + 1 == count and self._all_live(seqs[0], seqs[-1] + 1):
             return self._kill_run(seqs[0], seqs[-1] + 1)
+        low, last_seq, base = max(self.low, self.first_seq), self.last_seq, self.first_seq
         flags = self.flags()
-        positions: list[int] = []
+        positions = [seq - base for seq in seqs if low <= seq <= last_seq]
+        if flags is not None:
+            positions = [position for position in positions if not flags[position]]
         size = 0
-        page: Page | None = None
-        sizes: list[int] = []
-        for seq in seqs:
-            position = seq - self.first_seq
-            if seq < self.low or seq > self.last_seq or position < 0 or (flags is not None and flags[position]):
-                continue
-            if page is None or not page.first_seq <= seq <= page.last_seq:
-                page = self.page_at(seq)
-                sizes = [page.size] if page.count == 1 else self.sizes(page)
-            size += sizes[seq - page.first_seq]
-            positions.append(position)
         if positions:
+            size = self.size_of(positions)
             self.flag(positions)
             self.live -= len(positions)
             self.live_bytes -= size
@@ -205,6 +198,28 @@ class Segment(ABC):
         return flags is None or flags.find(1, first - self.first_seq, stop - self.first_seq) < 0
 
     def _kill_run(self, first: int, stop: int) -> tuple[int, int]:
+        size = self.size_between(first, stop)
+        count = stop - first
+        self.flag_run(first - self.first_seq, stop - self.first_seq)
+        self.live -= count
+        self.live_bytes -= size
+        return count, size
+
+    def size_of(self, positions: list[int]) -> int:
+        """The bytes of the records at these positions (ascending), gone or not."""
+        size = start = behind = 0
+        sizes: list[int] = []
+        for position in positions:
+            if position >= behind:
+                page = self.page_at(self.first_seq + position)
+                sizes = [page.size] if page.count == 1 else self.sizes(page)
+                start = page.first_seq - self.first_seq
+                behind = start + page.count
+            size += sizes[position - start]
+        return size
+
+    def size_between(self, first: int, stop: int) -> int:
+        """The bytes of the records first .. stop - 1, gone or not."""
         size = 0
         seq = first
         while seq < stop:
@@ -217,11 +232,7 @@ class Segment(ABC):
                 else sum(self.sizes(page)[seq - page_first : next_seq - page_first])
             )
             seq = next_seq
-        count = stop - first
-        self.flag_run(first - self.first_seq, stop - self.first_seq)
-        self.live -= count
-        self.live_bytes -= size
-        return count, size
+        return size
 
     def flag_run(self, start: int, stop: int) -> None:
         """Set the flags of the records from position `start` to before `stop`."""

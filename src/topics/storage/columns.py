@@ -93,6 +93,13 @@ def joined_texts(column: Any) -> bytes:
     return ended[:-1].tobytes()
 
 
+def has_empty(column: Any) -> bool:
+    """Whether a text is there and empty."""
+    import pyarrow.compute as pc
+
+    return pc.any(pc.equal(pc.binary_length(column), 0)).as_py() is True
+
+
 class _JoinKernel:
     """What pyarrow needs for joining, made once: finding it anew for each of some hundred rows would cost as much again."""
 

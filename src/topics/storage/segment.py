@@ -29,7 +29,7 @@ from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
 from topics.model.page import RECORD_OVERHEAD, SEPARATOR, LoadedPage, Page, page_size
-from topics.storage.columns import joined_rows, joined_texts, record_batch, record_schema, tag_batch
+from topics.storage.columns import has_empty, joined_rows, joined_texts, record_batch, record_schema, tag_batch
 from topics.storage.fs import File, FileSystem
 
 ROOT = "segments"
@@ -203,6 +203,26 @@ class SegmentFile:
         start = seq - batch.first_seq
         return Stretch(self._batch(number), seq, start, min(start + most, batch.rows))
 
+    def size_between(self, first: int, stop: int) -> int:
+        """The bytes of the records first .. stop - 1. No value is looked at."""
+        size = 0
+        while first < stop:
+            stretch = self.stretch(first, stop - first)
+            size += stretch.size
+            first += stretch.count
+        return size
+
+    def size_of(self, seqs: Sequence[int]) -> int:
+        """The bytes of these records; seqs ascend. No value is looked at: 0.1 us a record."""
+        size = start = 0
+        while start < len(seqs):
+            number = bisect_right(self._starts, seqs[start]) - 1
+            first = self._starts[number]
+            stop = bisect_left(seqs, first + self.batches[number].rows, start)
+            size += self._batch(number).size_of([seq - first for seq in seqs[start:stop]])
+            start = stop
+        return size
+
     def check(self, first: int, last: int) -> None:
         """The records first..last are as they were written. Raises CorruptStorage."""
         for number in range(bisect_right(self._starts, first) - 1, bisect_right(self._starts, last)):
@@ -270,7 +290,7 @@ class Stretch:
     256 records of 100 bytes: 17 us, against 60 for a page of them and rendering it.
     """
 
-    __slots__ = ("_columns", "_start", "_stop", "count", "first_seq", "metas", "nodes", "plain", "size", "tags")
+    __slots__ = ("_columns", "_start", "_stop", "count", "first_seq", "metas", "nodes", "plain", "tags")
 
     def __init__(self, columns: "_Columns", first_seq: int, start: int, stop: int) -> None:
         self.first_seq = first_seq
@@ -281,16 +301,14 @@ class Stretch:
         self.metas = not columns.meta.empty
         # Whether nodes and tags are as JSON strings what they are here, but for the quotes.
         self.plain = columns.nodes.plain and columns.tags.plain
-        self.size = self.count * RECORD_OVERHEAD + columns.data.bytes_between(start, stop)
-        if self.metas:
-            self.size += columns.meta.bytes_between(start, stop)
-        if self.nodes:
-            self.size += columns.nodes.bytes_between(start, stop)
-        if self.tags:
-            self.size += columns.tags.bytes_between(start, stop)
         self._columns = columns
         self._start = start
         self._stop = stop
+
+    @property
+    def size(self) -> int:
+        """What the records count as in `bytes`."""
+        return self._columns.size_between(self._start, self._stop)
 
     def times(self) -> "memoryview[int]":
         return self._columns.times[self._start : self._stop]
@@ -319,6 +337,20 @@ class _Columns:
         self.tags = _Strings(batch.column(3))
         self.data = _Texts(batch.column(4))
         self.meta = _Texts(batch.column(5))
+
+    def size_between(self, start: int, stop: int) -> int:
+        size = (stop - start) * RECORD_OVERHEAD + self.data.bytes_between(start, stop)
+        for column in (self.meta, self.nodes, self.tags):
+            if not column.empty:
+                size += column.bytes_between(start, stop)
+        return size
+
+    def size_of(self, rows: list[int]) -> int:
+        size = len(rows) * RECORD_OVERHEAD + sum(self.data.lengths(rows))
+        for column in (self.meta, self.nodes, self.tags):
+            if not column.empty:
+                size += sum(column.lengths(rows))
+        return size
 
     def page(self, first_seq: int, start: int, stop: int) -> Page:
         count = stop - start
@@ -354,6 +386,13 @@ class _Texts:
     def bytes_between(self, start: int, stop: int) -> int:
         return self._offsets[stop] - self._offsets[start]
 
+    def find(self, what: re.Pattern[bytes]) -> bool:
+        return what.search(self._data[: self._offsets[len(self.column)]]) is not None
+
+    def lengths(self, rows: Sequence[int]) -> list[int]:
+        offsets = self._offsets
+        return [offsets[row + 1] - offsets[row] for row in rows]
+
     def joined(self, start: int, stop: int) -> bytes | None:
         if self.empty:
             return None
@@ -367,17 +406,24 @@ class _Strings:
     def __init__(self, column: Any) -> None:
         self.column = column
         self.empty = column.null_count == len(column)
+        # Whether those that are there only lack their quotes, and none is an empty one, which has the length of none.
         self.plain = True
         if not self.empty:
-            _, offsets, data = column.buffers()
-            self._offsets = memoryview(offsets).cast("b").cast("i")
-            self.plain = data is None or not _ESCAPED.search(memoryview(data)[: self._offsets[len(column)]])
+            self._texts = _Texts(column)
+            self.plain = not self._texts.find(_ESCAPED) and not has_empty(column)
 
     def bytes_between(self, start: int, stop: int) -> int:
-        """As JSON strings, when they are plain ones."""
+        if not self.plain:
+            return sum(self.lengths(range(start, stop)))
         rows = self.column.slice(start, stop - start)
         quoted = len(rows) - int(rows.null_count)
-        return self._offsets[stop] - self._offsets[start] + 2 * quoted
+        return self._texts.bytes_between(start, stop) + 2 * quoted
+
+    def lengths(self, rows: Sequence[int]) -> list[int]:
+        """As JSON strings."""
+        if self.plain:
+            return [length + 2 if length else 0 for length in self._texts.lengths(rows)]
+        return [len(self.joined(row, 1) or b"") for row in rows]
 
     def joined(self, start: int, count: int) -> bytes | None:
         if self.empty:
