@@ -212,11 +212,15 @@ class SealedSegment(Segment):
 
 def _render(stretch: Stretch) -> Rendered | None:
     """The records, which are plain, in the usual form; None when that must be done one by one."""
-    made = record_heads(stretch.first_seq, stretch.times(), b"" if stretch.nodes else b',"data":')
+    # What is the same for all of them goes into the heads.
+    time = stretch.one_time
+    in_heads = b',"$ts":' if time is None else b',"$ts":%d' % time
+    data_in_heads = time is not None and not stretch.nodes
+    made = record_heads(stretch.first_seq, stretch.count, in_heads + b',"data":' if data_in_heads else in_heads)
     if made is None:
         return None
     heads, width = made
-    joined = stretch.joined(heads, width, _AROUND_NODE, _AROUND_DATA if stretch.nodes else _NOTHING, _AROUND_META)
+    joined = stretch.joined(heads, width, _AROUND_NODE, _NOTHING if data_in_heads else _AROUND_DATA, _AROUND_META)
     # Each head closes the record before it; the first has none before it, and the last is closed here.
     text = b"".join((joined[2:], b"}"))
     return Rendered(text, stretch.count, stretch.size, stretch.tags, stretch.metas, stretch.nodes)

@@ -8,8 +8,7 @@ What is sealed stands in columns of a file, where the client's bytes need not be
 what stands before each of them, in bulk, and the columns are put behind it where they are.
 """
 
-from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import accumulate
 from typing import Protocol
 
@@ -127,51 +126,26 @@ def _lengths(page: Page) -> list[int]:
     return lengths
 
 
-# With more times than this among them, heads are put together one by one.
-_TIMES_MOST = 16
-
-
-def record_heads(first_seq: int, times: Sequence[int], behind: bytes) -> tuple[bytes, int] | None:
-    """The beginnings of records up to their `$ts`, each closing the one before it, `behind` at the end of each.
+def record_heads(first_seq: int, count: int, behind: bytes) -> tuple[bytes, int] | None:
+    """The beginnings of records with these seqs, each closing the one before it, `behind` at the end of each.
 
     Answers them as one text, and how long each is. None when they are not equally long, which happens once in the life
-    of a log for each digit of a seq, or when a seq is short. Times must not fall.
+    of a log for each digit of a seq, or when a seq is short.
 
-    The numbers of a thousand stand in a text already: 256 heads with one time cost 4 us, with many times 25.
+    The numbers of a thousand stand in a text already, so 256 heads cost 4 us.
     """
-    count = len(times)
-    first_ts, last_ts = times[0], times[-1]
-    if (
-        first_seq < 1000
-        or _digits(first_seq) != _digits(first_seq + count - 1)
-        or _digits(first_ts) != _digits(last_ts)
-    ):
+    if first_seq < 1000 or _digits(first_seq) != _digits(first_seq + count - 1):
         return None
-    width = len(b'},{"$seq":,"$ts":') + _digits(first_seq) + _digits(last_ts) + len(behind)
-    if first_ts != last_ts and len(set(times)) > _TIMES_MOST:
-        return _single_heads(first_seq, times, behind), width
     texts: list[bytes] = []
     start = 0
     while start < count:
         thousands, rest = divmod(first_seq + start, 1000)
-        moment = times[start]
-        stop = min(count, start + 1000 - rest)
-        if moment != last_ts:
-            stop = bisect_right(times, moment, start, stop)
+        run = min(count - start, 1000 - rest)
         before = b'},{"$seq":%d' % thousands
-        numbers = _THREE_DIGITS_TEXT[rest * 4 : (rest + stop - start) * 4]
-        texts += (before, numbers.replace(SEPARATOR, b',"$ts":%d%b%b' % (moment, behind, before))[: -len(before)])
-        start = stop
-    return b"".join(texts), width
-
-
-def _single_heads(first_seq: int, times: Sequence[int], behind: bytes) -> bytes:
-    count = len(times)
-    text_of = {moment: b',"$ts":%d%b' % (moment, behind) for moment in set(times)}
-    pieces: list[bytes] = [b""] * (3 * count)
-    pieces[0::3], pieces[1::3] = number_pieces(first_seq, count)
-    pieces[2::3] = [text_of[moment] for moment in times]
-    return b"".join(pieces)
+        numbers = _THREE_DIGITS_TEXT[rest * 4 : (rest + run) * 4]
+        texts += (before, numbers.replace(SEPARATOR, behind + before)[: -len(before)])
+        start += run
+    return b"".join(texts), len(b'},{"$seq":') + _digits(first_seq) + len(behind)
 
 
 def _digits(number: int) -> int:
