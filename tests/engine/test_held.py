@@ -6,11 +6,11 @@ from topics.engine.held import SWEEP_LEAST, Grant, Held
 
 
 def grant(*seqs: int) -> Grant:
-    return Grant("w", b"0" * 16, 0, list(seqs), None)
+    return Grant("w", b"0" * 16, 0, list(seqs), None, len(seqs))
 
 
 def run(first: int, stop: int) -> Grant:
-    return Grant("w", b"0" * 16, 0, range(first, stop), None)
+    return Grant("w", b"0" * 16, 0, range(first, stop), None, stop - first)
 
 
 def test_a_run_is_found_whole_by_its_first_job_and_around_each_of_its_jobs() -> None:

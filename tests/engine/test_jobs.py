@@ -23,7 +23,7 @@ def partition_of(*pages: Page) -> Partition:
 def jobs_of(
     partition: Partition, seqs: range | list[int], deliveries: list[int] | None = None
 ) -> list[dict[str, object]]:
-    grant = Grant("w", TOKEN, 99, seqs, None)
+    grant = Grant("w", TOKEN, 99, seqs, None, len(seqs))
     (text,) = JobTexts().of(partition, grant, deliveries or [1] * len(seqs))
     found: list[dict[str, object]] = json.loads(b"[%b]" % text)
     assert [job["lease_id"] for job in found] == [grant.lease_id(seq) for seq in seqs]
@@ -82,7 +82,7 @@ def test_queues_do_not_get_each_others_records_although_seqs_are_equal() -> None
     one, other = partition_of(plain(1, 4)), partition_of(make_page(1, 4, 7, b"0\x000\x000\x000"))
     texts = JobTexts()
     for partition, data in ((one, "1"), (other, 0), (one, "1")):
-        (text,) = texts.of(partition, Grant("w", TOKEN, 99, range(1, 2), None), [1])
+        (text,) = texts.of(partition, Grant("w", TOKEN, 99, range(1, 2), None, 1), [1])
         assert json.loads(text)["data"] == data
 
 
@@ -90,5 +90,5 @@ def test_texts_kept_for_seqs_are_few() -> None:
     texts = JobTexts()
     for thousand in range(3 * THOUSANDS_KEPT):
         first = thousand * 1000 + 1
-        texts.of(partition_of(plain(first, 2)), Grant("w", TOKEN, 99, range(first, first + 2), None), [1, 1])
+        texts.of(partition_of(plain(first, 2)), Grant("w", TOKEN, 99, range(first, first + 2), None, 2), [1, 1])
     assert len(texts._starts) == THOUSANDS_KEPT

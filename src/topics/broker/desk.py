@@ -6,7 +6,7 @@ end; then all who have room are served in one pass. With a window, everybody who
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -38,7 +38,8 @@ class Claimed(Struct):
         return 0 if self.grant is None else len(self.grant.seqs)
 
 
-ClaimReply = Callable[[Claimed | TopicsError], None]
+# Tells everybody who asked in one turn what came of it.
+AnswerClaims = Callable[[list[tuple[Any, Claimed | TopicsError]]], None]
 
 
 class Claimer(Protocol):
@@ -67,7 +68,9 @@ class Claim(Struct, eq=False):
     most: int
     lease_ms: int | None
     wait_ms: int
-    reply: ClaimReply
+    # Who asked, and who answers.
+    asker: Any
+    answer: AnswerClaims
     over: bool = False
     # It has its jobs; only the answer is outstanding.
     granted: bool = False
@@ -83,12 +86,12 @@ class Claim(Struct, eq=False):
         self.over = True
         if self.desk is not None:
             self.leave()
-        self.reply(claimed)
+        self.answer([(self.asker, claimed)])
 
     def fail(self, error: TopicsError) -> None:
         if not self.over:
             self.cancel()
-            self.reply(error)
+            self.answer([(self.asker, error)])
 
     def finish(self) -> None:
         """Answer now, without jobs; or when the turn ends, with those there are, if it has not ended yet."""

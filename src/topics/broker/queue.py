@@ -11,15 +11,16 @@ delivered too often leave through `dead_letter`.
 from collections.abc import Iterator, Sequence
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from topics.broker import dead_letter
 from topics.broker.committer import Note
-from topics.broker.desk import Claim, Claimed, Claimer, ClaimReply, Desk, deal
+from topics.broker.desk import AnswerClaims, Claim, Claimed, Claimer, Desk, deal
 from topics.broker.settle import (
     AckGroup,
+    AnswerAcks,
     Lease,
     Nack,
     SettledReply,
@@ -50,19 +51,17 @@ class QueueCounters(Struct):
     dead_lettered: int
 
 
-class Tokens:
+def draw_tokens() -> Iterator[bytes]:
     """Sixteen hexadecimal digits that nobody can guess, new every time; drawn in bulk, since each draw is a system call."""
+    while True:
+        digits = token_hex(8 * 512).encode()
+        yield from [digits[start : start + 16] for start in range(0, len(digits), 16)]
 
-    def __init__(self) -> None:
-        self._drawn: Iterator[bytes] = iter(())
 
-    def next(self) -> bytes:
-        token = next(self._drawn, None)
-        if token is None:
-            digits = token_hex(8 * 512).encode()
-            self._drawn = iter([digits[start : start + 16] for start in range(0, len(digits), 16)])
-            token = next(self._drawn)
-        return token
+def call_each(answers: list[tuple[Any, Any]]) -> None:
+    """The answer for those who asked with a function that wants to know."""
+    for asker, outcome in answers:
+        asker(outcome)
 
 
 class Queues:
@@ -71,7 +70,7 @@ class Queues:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._texts = JobTexts()
-        self._tokens = Tokens()
+        self._tokens = draw_tokens()
         self._desks: dict[tuple[int, int], Desk] = {}
 
     # Looking
@@ -117,14 +116,22 @@ class Queues:
     # Claiming
 
     def claim(
-        self, name: str, number: int, node: str, most: int, lease_ms: int | None, wait_ms: int, reply: ClaimReply
+        self,
+        name: str,
+        number: int,
+        node: str,
+        most: int,
+        lease_ms: int | None,
+        wait_ms: int,
+        asker: Any,
+        answer: AnswerClaims = call_each,
     ) -> Claim | None:
-        """Lease jobs to the node: when the turn ends, or the window, or the wait.
+        """Lease jobs to the node: when the turn ends, or the window, or the wait. Then `answer` tells the asker.
 
         Answers the claim when that may take longer than the turn, so that it can be cancelled.
         """
         broker = self._broker
-        claim = Claim(node, most, lease_ms, wait_ms, reply)
+        claim = Claim(node, most, lease_ms, wait_ms, asker, answer)
         if broker.is_busy(name):
 
             def again() -> None:
@@ -236,7 +243,7 @@ class Queues:
         """The jobs, which are taken, are the claimer's. If they cannot be read it is told so, and nobody else has them."""
         lease_ms = claimer.lease_ms
         deadline = now_ms + (topic.config.lease_ms if lease_ms is None else lease_ms)
-        grant = leases.grant(seqs, claimer.node, self._tokens.next(), deadline, claimer.basket)
+        grant = leases.grant(seqs, claimer.node, next(self._tokens), deadline, claimer.basket)
         try:
             jobs = self._texts.of(partition, grant, leases.all_deliveries(seqs))
         except TopicsError as error:
@@ -269,13 +276,19 @@ class Queues:
         leases = partition.leases
         assert leases is not None
         ready = leases.ready(partition.count)
+        told: dict[AnswerClaims, list[tuple[Any, Claimed | TopicsError]]] = {}
         for claimer, claimed in served:
             claimed.ready = ready
-            if isinstance(claimer, Claim) and claimer.over and claimed.grant is not None:
+            if not isinstance(claimer, Claim):
+                claimer.deliver(claimed)
+            elif not claimer.over:
+                claimer.over = True
+                told.setdefault(claimer.answer, []).append((claimer.asker, claimed))
+            elif claimed.grant is not None:
                 # Its client went while the log was written: somebody else can have them at once.
                 self._give_back(topic, partition, leases, leases.of_grant(claimed.grant), None)
-            else:
-                claimer.deliver(claimed)
+        for answer, answers in told.items():
+            answer(answers)
         for claimer in unserved:
             if isinstance(claimer, Claim) and not claimer.over:
                 if claimer.wait_ms:
@@ -294,12 +307,20 @@ class Queues:
     # Finishing and giving back
 
     def ack(
-        self, name: str, number: int, node: str, seqs: list[int], lease_ids: list[str] | None, reply: SettledReply
+        self,
+        name: str,
+        number: int,
+        node: str,
+        seqs: list[int],
+        lease_ids: list[str] | None,
+        asker: Any,
+        answer: AnswerAcks = call_each,
     ) -> None:
-        """Jobs the node holds are done: deleted for good. Answers when the topic's class says it may."""
+        """Jobs the node holds are done: deleted for good. `answer` tells the asker when the topic's class says it may."""
         broker = self._broker
         if broker.is_busy(name):
-            broker.parked(name, lambda: self.ack(name, number, node, seqs, lease_ids, reply), reply)
+            again = partial(self.ack, name, number, node, seqs, lease_ids, asker, answer)
+            broker.parked(name, again, lambda error: answer([(asker, error)]))
             return
         topic, partition, leases = self.find(name, number)
         self.refresh(topic, partition, leases)
@@ -308,7 +329,7 @@ class Queues:
             acked = sorted(seqs_of_parts(parts))
             if acked:
                 partition.kill(acked)
-            reply(settled(topic, partition, len(acked), skipped))
+            answer([(asker, settled(topic, partition, len(acked), skipped))])
             return
         group: AckGroup | None = leases.acks
         if group is None:
@@ -317,7 +338,7 @@ class Queues:
             group = leases.acks = AckGroup(broker, topic, partition)
             broker.committer.submit(lane, group)
         leases.leave(parts)
-        group.add(parts, skipped, reply)
+        group.add(parts, skipped, asker, answer)
 
     def nack(
         self,

@@ -6,7 +6,7 @@ lease stands as before.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -45,6 +45,8 @@ class Settled(Struct):
 
 
 SettledReply = Callable[[Settled | TopicsError], None]
+# Tells everybody who asked in one turn what came of it.
+AnswerAcks = Callable[[list[tuple[Any, Settled | TopicsError]]], None]
 
 
 def settled(topic: Topic, partition: Partition, count: int, skipped: list[int]) -> Settled:
@@ -81,7 +83,7 @@ class Lease(Commit):
 class AckGroup(Commit):
     """The acks of one turn to one partition: one frame, one delete, and an answer for each."""
 
-    __slots__ = ("_broker", "_members", "_parts", "_runs", "_topic")
+    __slots__ = ("_answers", "_broker", "_parts", "_runs", "_topic")
 
     partition: Partition
 
@@ -90,13 +92,13 @@ class AckGroup(Commit):
         self.sync = topic.config.durability == "fsync"
         self._broker = broker
         self._topic = topic
-        # Of each request: how many jobs it acks, those it does not, and who is told.
-        self._members: list[tuple[int, list[int], SettledReply]] = []
+        # Who is told how many jobs he has acked, and which not; by who tells it.
+        self._answers: dict[AnswerAcks, list[tuple[Any, int, list[int]]]] = {}
+        # What is leaving, by its deliveries and as runs of seqs (first and first behind).
         self._parts: list[Part] = []
-        # First seq and first behind.
         self._runs: list[tuple[int, int]] = []
 
-    def add(self, parts: list[Part], skipped: list[int], reply: SettledReply) -> None:
+    def add(self, parts: list[Part], skipped: list[int], asker: Any, answer: AnswerAcks) -> None:
         """These jobs, which are leaving, are done."""
         count = 0
         for _, seqs in parts:
@@ -106,14 +108,13 @@ class AckGroup(Commit):
             else:
                 self._runs += [(seq, seq + 1) for seq in seqs]
         self._parts += parts
-        self._members.append((count, skipped, reply))
+        self._answers.setdefault(answer, []).append((asker, count, skipped))
 
     def encode(self, synced_lsn: int) -> bytes:
         self._close()
-        runs = self._runs = merged(self._runs)
-        self.facts = [
-            DeletedRuns(self._topic.id, self.partition.number, seqs_bytes([bound for run in runs for bound in run]))
-        ]
+        self._runs = merged(self._runs)
+        bounds = [bound for run in self._runs for bound in run]
+        self.facts = [DeletedRuns(self._topic.id, self.partition.number, seqs_bytes(bounds))]
         return super().encode(synced_lsn)
 
     def apply(self) -> None:
@@ -125,22 +126,18 @@ class AckGroup(Commit):
         partition.kill_runs(self._runs)
         if partition.dropped:
             self._broker.keeper.collect_dropped(self._topic.id, partition, self.lsn)
-        standing = Standing(
-            self._topic,
-            leases.ready(partition.count),
-            leases.in_flight,
-            self.sync_ms if self._topic.config.durability == "fsync" else 0.0,
-        )
-        for count, skipped, reply in self._members:
-            reply(Settled(standing, count, skipped))
+        sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
+        standing = Standing(self._topic, leases.ready(partition.count), leases.in_flight, sync_ms)
+        for answer, acks in self._answers.items():
+            answer([(asker, Settled(standing, count, skipped)) for asker, count, skipped in acks])
 
     def fail(self, error: TopicsError) -> None:
         self._close()
         leases = self.partition.leases
         assert leases is not None
         leases.stay(self._parts)
-        for _, _, reply in self._members:
-            reply(error)
+        for answer, acks in self._answers.items():
+            answer([(asker, error) for asker, _, _ in acks])
 
     def _close(self) -> None:
         """Nothing is added any more."""

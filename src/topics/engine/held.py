@@ -13,28 +13,27 @@ kept job by job from the start. (To grant 16 jobs and to take them back: 3 us as
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 # Starts of runs that are gone are swept out when they outnumber the others by this.
 SWEEP_LEAST = 1024
 
 
-class Grant:
+class Grant(Struct, eq=False):
     """One delivery: some jobs leased to one node until one deadline."""
 
-    __slots__ = ("basket", "deadline", "leaving", "node", "open", "seqs", "token")
-
-    def __init__(self, node: str, token: bytes, deadline: int, seqs: Sequence[int], basket: set[int] | None) -> None:
-        self.node = node
-        # Differs for every delivery; together with the seq it makes the lease id.
-        self.token = token
-        self.deadline = deadline
-        # A range, or a list when they are no neighbours.
-        self.seqs = seqs
-        # The jobs of one connection that are still with it, when they were pushed to a connection.
-        self.basket = basket
-        # How many of `seqs` are still held or leaving under this grant.
-        self.open = len(seqs)
-        # All that are left of it are leaving together; they then stay where they are among the held ones.
-        self.leaving = False
+    node: str
+    # Differs for every delivery; together with the seq it makes the lease id.
+    token: bytes
+    deadline: int
+    # A range, or a list when they are no neighbours.
+    seqs: Sequence[int]
+    # The jobs of one connection that are still with it, when they were pushed to a connection.
+    basket: set[int] | None
+    # How many of `seqs` are still held or leaving under this grant.
+    open: int
+    # All that are left of it are leaving together; they then stay where they are among the held ones.
+    leaving: bool = False
 
     def lease_id(self, seq: int) -> str:
         # Decimal digits are hexadecimal ones too. The seq comes first, so that what follows it is the same for all jobs.

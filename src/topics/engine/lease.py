@@ -259,10 +259,11 @@ class Leases:
         self, seqs: Sequence[int], node: str, token: bytes, deadline: int, basket: set[int] | None = None
     ) -> Grant:
         """The jobs, all taken, are leased to the node."""
-        grant = Grant(node, token, deadline, seqs, basket)
+        grant = Grant(node, token, deadline, seqs, basket, len(seqs))
         self._held.add(grant)
         self._grants += 1
-        self._push(grant)
+        self._order += 1
+        heappush(self._deadlines, (deadline, self._order, grant))
         if basket is not None:
             basket.update(seqs)
         return grant
@@ -344,7 +345,8 @@ class Leases:
             else:
                 seqs = [seq for seq in seqs if self._leaving.pop(seq, None) is not None]
                 self._held.put(seqs, grant)
-            self._push(grant)
+            self._order += 1
+            heappush(self._deadlines, (grant.deadline, self._order, grant))
 
     def extend(self, parts: list[Part], deadline: int) -> list[Grant]:
         """The jobs, all held, are leased until `deadline`, under the lease ids they have. Answers the grants that say so."""
@@ -526,10 +528,6 @@ class Leases:
             if len(deadlines) > 2 * self._grants + SWEEP_LEAST:
                 deadlines[:] = [entry for entry in deadlines if entry[2].open]
                 heapify(deadlines)
-
-    def _push(self, grant: Grant) -> None:
-        self._order += 1
-        heappush(self._deadlines, (grant.deadline, self._order, grant))
 
 
 def neighbours(seqs: list[int]) -> Sequence[int]:

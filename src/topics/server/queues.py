@@ -3,7 +3,6 @@
 Beyond the contract: `wait_ms` on a claim waits for jobs that are not there yet, and `partition` names another partition.
 """
 
-from functools import partial
 from time import perf_counter
 from typing import Annotated, NamedTuple
 
@@ -20,7 +19,7 @@ from topics.model.limits import Limits
 from topics.server.admission import Admission
 from topics.server.answers import send, send_error
 from topics.server.bodies import decode, require_json
-from topics.server.http import Request
+from topics.server.http import JSON_STARTS, LENGTHS, Request, respond_together
 from topics.server.records import MILLISECONDS
 
 PartitionNumber = Annotated[int, Meta(ge=0, le=2**31)]
@@ -73,6 +72,8 @@ _JSON = object()
 _kept_wishes: dict[bytes, _Wish] = {}
 WISHES_KEPT = 1024
 WISH_BYTES = 256
+# Larger answers are not copied once more to go out in one piece.
+TOGETHER_BYTES = 32 << 10
 
 
 def _wish(body: bytes, limits: Limits) -> _Wish:
@@ -100,26 +101,36 @@ def claim_jobs(broker: Broker, request: Request, name: str) -> None:
             if len(_kept_wishes) >= WISHES_KEPT:
                 _kept_wishes.clear()
             _kept_wishes[text] = wish
-    claim = broker.queues.claim(name, *wish, partial(_claimed, request))
+    claim = broker.queues.claim(name, *wish, request, answer_claims)
     if claim is not None and not request.answered:
         request.on_disconnect(claim.cancel)
 
 
-def _claimed(request: Request, outcome: Claimed | TopicsError) -> None:
-    if isinstance(outcome, Claimed):
-        body = (
-            b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%b,"throttle_wait_ms":0.0}}'
-            % (
-                outcome.topic.name_bytes,
-                outcome.jobs[0] if outcome.jobs else b"",
-                outcome.count,
-                outcome.ready,
-                _took(request.received_at),
-            )
+def answer_claims(claims: list[tuple[Request, Claimed | TopicsError]]) -> None:
+    """Everybody who claimed jobs in one turn is answered."""
+    now = perf_counter()
+    start = JSON_STARTS[200]
+    answers: list[tuple[Request, bytes]] = []
+    for request, outcome in claims:
+        if isinstance(outcome, TopicsError):
+            send_error(request, outcome)
+            continue
+        jobs = outcome.jobs[0] if outcome.jobs else b""
+        us = int((now - request.received_at) * 1_000_000)
+        rest = b'],"count":%d,"ready":%d,"performance":{"server_total_ms":%b,"throttle_wait_ms":0.0}}' % (
+            outcome.count,
+            outcome.ready,
+            MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000),
         )
-        request.respond(200, body)
-    else:
-        send_error(request, outcome)
+        before = b'{"topic":"%b","claimed":[' % outcome.topic.name_bytes
+        length = len(before) + len(jobs) + len(rest)
+        if length < len(LENGTHS):
+            answers.append((request, b"".join((start, LENGTHS[length], b"\r\n", before, jobs, rest))))
+        elif request.head.accepts_gzip or length > TOGETHER_BYTES:
+            request.respond(200, b"".join((before, jobs, rest)))
+        else:
+            answers.append((request, b"".join((start, b"%d\r\n\r\n" % length, before, jobs, rest))))
+    respond_together(answers, now)
 
 
 def ack_jobs(broker: Broker, request: Request, name: str) -> None:
@@ -129,11 +140,18 @@ def ack_jobs(broker: Broker, request: Request, name: str) -> None:
         admission.note = _JSON
     body = decode(request.body, _ack_decoder)
     _check(body, broker.limits)
-    broker.queues.ack(name, body.partition, body.node, body.seqs, body.lease_ids, partial(_acked, request))
+    broker.queues.ack(name, body.partition, body.node, body.seqs, body.lease_ids, request, answer_acks)
 
 
-def _acked(request: Request, outcome: Settled | TopicsError) -> None:
-    if isinstance(outcome, Settled):
+def answer_acks(acks: list[tuple[Request, Settled | TopicsError]]) -> None:
+    """Everybody who acked jobs in one turn is answered."""
+    now = perf_counter()
+    start = JSON_STARTS[200]
+    answers: list[tuple[Request, bytes]] = []
+    for request, outcome in acks:
+        if isinstance(outcome, TopicsError):
+            send_error(request, outcome)
+            continue
         after = outcome.after
         # What the answers of a group share is rendered once.
         text = after.text
@@ -143,16 +161,19 @@ def _acked(request: Request, outcome: Settled | TopicsError) -> None:
                 after.in_flight,
                 after.sync_ms,
             )
+        us = int((now - request.received_at) * 1_000_000)
         body = b'{"topic":"%b","acked":%d,"skipped":%b%b%b}}' % (
             after.topic.name_bytes,
             outcome.count,
             repr(outcome.skipped).encode() if outcome.skipped else b"[]",
             text,
-            _took(request.received_at),
+            MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000),
         )
-        request.respond(200, body)
-    else:
-        send_error(request, outcome)
+        if len(body) < len(LENGTHS):
+            answers.append((request, b"".join((start, LENGTHS[len(body)], b"\r\n", body))))
+        else:
+            request.respond(200, body)
+    respond_together(answers, now)
 
 
 def nack_jobs(broker: Broker, request: Request, name: str) -> None:
@@ -196,12 +217,6 @@ def extend_jobs(broker: Broker, request: Request, name: str) -> None:
 
     lease_ms = clamp(body.lease_ms, LEASE_MS_LEAST, LEASE_MS_MOST)
     broker.queues.extend(name, body.partition, body.node, body.seqs, body.lease_ids, lease_ms, reply)
-
-
-def _took(started: float) -> bytes:
-    """Milliseconds since then, to the microsecond."""
-    us = int((perf_counter() - started) * 1_000_000)
-    return MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000)
 
 
 def check_node(node: str, limits: Limits) -> None:
