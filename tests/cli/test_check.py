@@ -42,8 +42,7 @@ def test_a_whole_directory_is_said_to_be_whole_and_left_as_it_was(
 
 def test_a_torn_tail_is_told_from_damage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     newest = max((root / "wal" / "shard-00").iterdir())
-    with newest.open("r+b") as file:
-        file.seek(200)
+    with newest.open("ab") as file:
         file.write(b"half a frame")
     before = contents(root)
     assert main(["check", str(root)]) == 1
