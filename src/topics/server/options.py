@@ -51,6 +51,7 @@ OPTIONS = [
     _server("TOPICS_DATA_DIR", "server", "data_dir", "data_dir"),
     _server("TOPICS_DRAIN_MS", "server", "drain_ms", "drain_ms", kind="number"),
     _server("TOPICS_MAX_CONNECTIONS", "server", "max_connections", "max_connections", kind="number", low=1),
+    _server("TOPICS_PEER_TIMEOUT_MS", "server", "peer_timeout_ms", "peer_timeout_ms", kind="number", low=1000),
     _server("TOPICS_PROBE_AUTH", "auth", "probe_auth", "probe_auth", kind="flag"),
     _server("TOPICS_ALLOW_INSECURE_NO_AUTH", "auth", "allow_insecure_no_auth", "allow_insecure_no_auth", kind="flag"),
     _server("TOPICS_JWT_SECRET", "auth", "jwt_secret", "jwt_secret", secret=True),

@@ -57,7 +57,11 @@ async def serve(
             return 2
         service.users.join(service.authority)
     _tell_who_may_call(settings)
-    limits = HttpLimits(max_body_bytes=settings.limits.max_body_bytes, max_connections=settings.max_connections)
+    limits = HttpLimits(
+        max_body_bytes=settings.limits.max_body_bytes,
+        max_connections=settings.max_connections,
+        peer_timeout=settings.peer_timeout_ms / 1000,
+    )
     listener = Listener(TopicsApplication(service), limits)
     try:
         host, port = await listener.start(settings.host, settings.port)

@@ -53,6 +53,8 @@ class Settings(Struct, frozen=True):
     data_dir: str = "./topics-data"
     drain_ms: int = 5_000
     max_connections: int = 16_384
+    # How long a client's machine may not answer before its connections are closed.
+    peer_timeout_ms: int = 60_000
     keys: Keyring = msgspec.field(default_factory=Keyring)
     probe_auth: bool = False
     allow_insecure_no_auth: bool = False

@@ -40,6 +40,9 @@ class HttpLimits:
     write_timeout: float = 60.0
     """A client that takes none of what we have for it for so long is cut off."""
 
+    peer_timeout: float = 60.0
+    """A client whose machine does not even acknowledge for so long is gone, whether or not there is something to send."""
+
     linger_timeout: float = 5.0
     linger_bytes: int = 128 * MEBIBYTE
     """How long and how much we go on reading after a refusal, so that the client can read why."""

@@ -179,6 +179,7 @@ class Listener:
                 sockets.append(bound)
                 bound.setblocking(False)
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                _notice_the_gone(bound, self.limits.peer_timeout)
                 if family == socket.AF_INET6:
                     # Its IPv4 counterpart, where there is one, is bound by itself.
                     bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -204,6 +205,20 @@ class Listener:
                     await self._all_gone.wait()
             except TimeoutError:
                 pass
+
+
+def _notice_the_gone(listening: socket.socket, seconds: float) -> None:
+    """Connections end when the other machine has not answered for so long. What is accepted inherits this, on Linux.
+
+    Otherwise a worker whose machine lost its power would be sent jobs until the kernel gives up, a quarter of an hour later.
+    """
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds / 2)))
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(seconds / 6)))
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 def _capacity(connections_max: int) -> tuple[int, int]:
