@@ -62,7 +62,10 @@ class JobTexts:
             if not columns.plain:
                 texts += _full(grant, columns, range(first, first + count), [1] * count)
             elif count == 1:
-                texts.append(_one(grant, columns, start))
+                texts.append(
+                    b'{"$seq":%d,"lease_id":"lease_%d%b","deadline":%d,"$ts":%d,"deliveries":1,"data":%b}'
+                    % (first, first, grant.token, grant.deadline, columns.times[start], columns.data[start])
+                )
             else:
                 texts.append(self._run(grant, columns, start, count))
             left -= count
@@ -157,18 +160,6 @@ def _middles(grant: Grant, times: Sequence[int]) -> list[bytes]:
     if times[0] == times[-1]:
         return [form % times[0]] * len(times)
     return [form % ts for ts in times]
-
-
-def _one(grant: Grant, columns: Columns, position: int) -> bytes:
-    seq = columns.first + position
-    return b'{"$seq":%d,"lease_id":"lease_%d%b","deadline":%d,"$ts":%d,"deliveries":1,"data":%b}' % (
-        seq,
-        seq,
-        grant.token,
-        grant.deadline,
-        columns.times[position],
-        columns.data[position],
-    )
 
 
 def _plain(grant: Grant, columns: Columns, seqs: Sequence[int], deliveries: list[int]) -> list[bytes]:

@@ -27,7 +27,7 @@ from topics.server.logs import fields, request_fields
 from topics.server.metrics import get_metrics
 from topics.server.pipelines import delete_pipeline, get_pipeline, list_pipelines, post_stop, put_pipeline
 from topics.server.probes import get_health, get_ready, not_ready, shutting_down
-from topics.server.queues import ack_jobs, claim_jobs, extend_jobs, nack_jobs
+from topics.server.queues import acking, claiming, extend_jobs, nack_jobs
 from topics.server.records import appending
 from topics.server.routers import delete_router, get_router, list_routers, put_router
 from topics.server.routes import get_routes
@@ -151,8 +151,8 @@ class TopicsApplication:
             "/v0/watch/*", "watch session", scope=ANY_KEY, stream=True, query_token=True, get=self._with_live(get_watch)
         )
         add("/v0/ws", scope=ANY_KEY, stream=True, get=self._with_live(_get_socket))
-        add("/v0/topics/*/claim", scope=READ | WRITE, post=self._with_broker(claim_jobs))
-        add("/v0/topics/*/ack", scope=WRITE, post=self._with_broker(ack_jobs))
+        add("/v0/topics/*/claim", scope=READ | WRITE, post=claiming(self.service))
+        add("/v0/topics/*/ack", scope=WRITE, post=acking(self.service))
         add("/v0/topics/*/nack", scope=WRITE, post=self._with_broker(nack_jobs))
         add("/v0/topics/*/extend", scope=WRITE, post=self._with_broker(extend_jobs))
         add(

@@ -20,7 +20,10 @@ from topics.server.admission import Admission
 from topics.server.answers import send, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import JSON_STARTS, LENGTHS, Request, respond_together
+from topics.server.probes import not_ready, shutting_down
 from topics.server.records import MILLISECONDS
+from topics.server.routing import Handler
+from topics.server.service import Service
 
 PartitionNumber = Annotated[int, Meta(ge=0, le=2**31)]
 
@@ -88,22 +91,32 @@ def _wish(body: bytes, limits: Limits) -> _Wish:
     )
 
 
-def claim_jobs(broker: Broker, request: Request, name: str) -> None:
-    admission: Admission = request.head.memo  # type: ignore[assignment]
-    if admission.note is not _JSON:
-        require_json(request)
-        admission.note = _JSON
-    text = request.body
-    wish = _kept_wishes.get(text)
-    if wish is None:
-        wish = _wish(text, broker.limits)
-        if len(text) <= WISH_BYTES:
-            if len(_kept_wishes) >= WISHES_KEPT:
-                _kept_wishes.clear()
-            _kept_wishes[text] = wish
-    claim = broker.queues.claim(name, *wish, request, answer_claims)
-    if claim is not None and not request.answered:
-        request.on_disconnect(claim.cancel)
+def claiming(service: Service) -> Handler:
+    """The handler of claims."""
+
+    def handle(request: Request, name: str) -> None:
+        broker = service.broker
+        if service.stopping:
+            raise shutting_down()
+        if broker is None:
+            raise not_ready(service)
+        admission: Admission = request.head.memo  # type: ignore[assignment]
+        if admission.note is not _JSON:
+            require_json(request)
+            admission.note = _JSON
+        text = request.body
+        wish = _kept_wishes.get(text)
+        if wish is None:
+            wish = _wish(text, broker.limits)
+            if len(text) <= WISH_BYTES:
+                if len(_kept_wishes) >= WISHES_KEPT:
+                    _kept_wishes.clear()
+                _kept_wishes[text] = wish
+        claim = broker.queues.claim(name, *wish, request, answer_claims)
+        if claim is not None and not request.answered:
+            request.on_disconnect(claim.cancel)
+
+    return handle
 
 
 def answer_claims(claims: list[tuple[Request, Claimed | TopicsError]]) -> None:
@@ -118,7 +131,7 @@ def answer_claims(claims: list[tuple[Request, Claimed | TopicsError]]) -> None:
         jobs = outcome.jobs[0] if outcome.jobs else b""
         us = int((now - request.received_at) * 1_000_000)
         rest = b'],"count":%d,"ready":%d,"performance":{"server_total_ms":%b,"throttle_wait_ms":0.0}}' % (
-            outcome.count,
+            0 if outcome.grant is None else len(outcome.grant.seqs),
             outcome.ready,
             MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000),
         )
@@ -133,14 +146,24 @@ def answer_claims(claims: list[tuple[Request, Claimed | TopicsError]]) -> None:
     respond_together(answers, now)
 
 
-def ack_jobs(broker: Broker, request: Request, name: str) -> None:
-    admission: Admission = request.head.memo  # type: ignore[assignment]
-    if admission.note is not _JSON:
-        require_json(request)
-        admission.note = _JSON
-    body = decode(request.body, _ack_decoder)
-    _check(body, broker.limits)
-    broker.queues.ack(name, body.partition, body.node, body.seqs, body.lease_ids, request, answer_acks)
+def acking(service: Service) -> Handler:
+    """The handler of acks."""
+
+    def handle(request: Request, name: str) -> None:
+        broker = service.broker
+        if service.stopping:
+            raise shutting_down()
+        if broker is None:
+            raise not_ready(service)
+        admission: Admission = request.head.memo  # type: ignore[assignment]
+        if admission.note is not _JSON:
+            require_json(request)
+            admission.note = _JSON
+        body = decode(request.body, _ack_decoder)
+        _check(body, broker.limits)
+        broker.queues.ack(name, body.partition, body.node, body.seqs, body.lease_ids, request, answer_acks)
+
+    return handle
 
 
 def answer_acks(acks: list[tuple[Request, Settled | TopicsError]]) -> None:
