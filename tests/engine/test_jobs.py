@@ -60,6 +60,13 @@ def test_neighbours_of_several_pages_and_times_are_one_text() -> None:
     ]
 
 
+def test_jobs_that_came_one_by_one_are_one_text_like_any_others() -> None:
+    partition = partition_of(*[plain(seq, 1, ts=seq) for seq in range(1, 20)], make_page(20, 1, 20, b"0", None, b'"n"'))
+    jobs = jobs_of(partition, range(3, 21))
+    assert [(job["$seq"], job["$ts"], job["data"]) for job in jobs[:-1]] == [(n, n, str(n)) for n in range(3, 20)]
+    assert [job.get("$node") for job in jobs] == [None] * 17 + ["n"]
+
+
 def test_what_some_records_have_and_others_have_not_is_told_of_those_that_have_it() -> None:
     tagged = make_page(3, 2, 7, b"3\x004", b'\0{"a":1}', b'"n"\0', b'"t"\0')
     partition = partition_of(plain(1, 2), tagged, plain(5, 2))

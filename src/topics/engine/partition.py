@@ -541,6 +541,10 @@ class Partition:
             index += 1
         return None
 
+    def pages_from(self, seq: int, most: int) -> list[Page]:
+        """Pages from the one around a live record on, for whoever wants `most` records; at least that one."""
+        return self.segments[bisect_right(self._starts, seq) - 1].pages_from(seq, most)
+
     def page_at(self, seq: int) -> Page:
         """The page around a record that is known to be live."""
         return self.segments[bisect_right(self._starts, seq) - 1].page_at(seq)

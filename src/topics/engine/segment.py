@@ -47,6 +47,10 @@ class Segment(ABC):
     def page_at(self, seq: int) -> Page:
         """The page that holds `seq`, which lies within the segment and is not below `low`."""
 
+    def pages_from(self, seq: int, most: int) -> list[Page]:
+        """Neighbouring pages from the one that holds `seq` on, not many more than hold `most` records, perhaps fewer."""
+        return [self.page_at(seq)]
+
     def run_at(self, seq: int, most: int) -> Page:
         """A page that holds `seq`, for a reader who goes on from there with about `most` records."""
         return self.page_at(seq)
@@ -324,6 +328,9 @@ class HotSegment(Segment):
 
     def page_at(self, seq: int) -> Page:
         return self.pages[bisect_right(self._starts, seq) - 1]
+
+    def pages_from(self, seq: int, most: int) -> list[Page]:
+        return self.pages_between(seq, min(seq + most - 1, self.last_seq))
 
     def pages_between(self, first: int, last: int) -> list[Page]:
         """The pages that hold records first..last."""
