@@ -83,15 +83,11 @@ class Claim(Struct, eq=False):
         return 0 if self.over or self.granted else self.most
 
     def deliver(self, claimed: Claimed) -> None:
-        self.over = True
-        if self.desk is not None:
-            self.leave()
-        self.answer([(self.asker, claimed)])
+        self.answer([(self.end(), claimed)])
 
     def fail(self, error: TopicsError) -> None:
         if not self.over:
-            self.cancel()
-            self.answer([(self.asker, error)])
+            self.answer([(self.end(), error)])
 
     def finish(self) -> None:
         """Answer now, without jobs; or when the turn ends, with those there are, if it has not ended yet."""
@@ -101,8 +97,16 @@ class Claim(Struct, eq=False):
 
     def cancel(self) -> None:
         """The client is gone; nobody is to be answered."""
+        self.end()
+
+    def end(self) -> Any:
+        """It waits for nothing any more. Answers who asked, whom the caller must answer."""
         self.over = True
-        self.leave()
+        if self.desk is not None:
+            self.leave()
+        # Whoever can cancel it has it, and it has him: left so, each claim would be work for the garbage collector.
+        asker, self.asker = self.asker, None
+        return asker
 
     def wait(self, desk: "Desk") -> None:
         """Sit at the desk; `start_waiting` bounds for how long."""

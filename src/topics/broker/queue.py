@@ -1,8 +1,9 @@
 """Queues: jobs are claimed, finished, given back and pushed, over the leases of the engine.
 
-A claim takes effect in memory the moment it is decided. With `leases_durable` it is also a fact, and nobody is told
-of a lease before the log has it; without, nothing is written and a restart makes every job claimable again, as if it had
-never been delivered. An ack is the delete of the job and is as durable as the topic's class.
+The claims of one turn are served when it ends, in the order they came, and what is granted is true in memory at once.
+With `leases_durable` it is also a fact, and nobody is told of a lease before the log has it; without, nothing is written
+and a restart makes every job claimable again, as if it had never been delivered. An ack is the delete of the job and is
+as durable as the topic's class; the acks of one turn are one frame.
 
 Who waits for jobs sits at the `desk` of the partition; what is on its way to the log is in `settle`; jobs that were
 delivered too often leave through `dead_letter`.
@@ -291,8 +292,7 @@ class Queues:
             if not isinstance(claimer, Claim):
                 claimer.deliver(claimed)
             elif not claimer.over:
-                claimer.over = True
-                told.setdefault(claimer.answer, []).append((claimer.asker, claimed))
+                told.setdefault(claimer.answer, []).append((claimer.end(), claimed))
             elif claimed.grant is not None:
                 # Its client went while the log was written: somebody else can have them at once.
                 self._give_back(topic, partition, leases, leases.of_grant(claimed.grant), None)

@@ -22,7 +22,8 @@ nothing moves them back: a clock that jumps backwards does not revive a lease th
 
 No clock, no ids and no log in here: time and tokens are arguments, the broker writes the facts. What comes next has its
 place: backoff and reject decide `due_ms` in `give_back`, priority and per-key order decide what `take` chooses from
-`returned` and the cursor, redrive is an append, pause is a `take` that answers nothing.
+`returned` and the cursor (and when `take_run` may go the short way), redrive is an append, pause is a `take` that answers
+nothing.
 """
 
 from array import array

@@ -340,24 +340,33 @@ class Partition:
         """
         taken = 0
         emptied = False
-        starts = self._starts
-        for first, stop in runs:
-            while first < stop:
-                index = bisect_right(starts, first)
-                end = stop if index == len(starts) else min(stop, starts[index])
-                if index:
-                    segment = self.segments[index - 1]
-                    count, size = segment.kill_run(first, end)
-                    taken += count
-                    self._take_away(count, size)
-                    emptied = emptied or not segment.live
-                first = end
+        for segment, some in self._by_segment(runs):
+            count, size = segment.kill_runs(some)
+            taken += count
+            self._take_away(count, size)
+            emptied = emptied or not segment.live
         if taken:
             self._totals.deleted += taken
             self._earliest = self._oldest_ts = None
             if emptied:
                 self._drop_empty()
         return taken
+
+    def _by_segment(self, runs: list[tuple[int, int]]) -> list[tuple[Segment, list[tuple[int, int]]]]:
+        """The runs, cut where a segment ends, with the segment each lies in."""
+        starts, segments = self._starts, self.segments
+        index = bisect_right(starts, runs[0][0]) if runs else 0
+        if index and (index == len(starts) or runs[-1][1] <= starts[index]):
+            return [(segments[index - 1], runs)]
+        found: list[tuple[Segment, list[tuple[int, int]]]] = []
+        for first, stop in runs:
+            while first < stop:
+                index = bisect_right(starts, first)
+                end = stop if index == len(starts) else min(stop, starts[index])
+                if index:
+                    found.append((segments[index - 1], [(first, end)]))
+                first = end
+        return found
 
     def apply_deleted_below(self, fact: DeletedBelow) -> int:
         if fact.bound <= self.delete_below:
