@@ -99,7 +99,7 @@ def slow_lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
     return [record.fields for record in caplog.records if record.message == "slow request"]
 
 
-@in_house(SLOW_MS="1")
+@in_house(SLOW_MS="60000")
 async def test_slow_request_is_logged_with_its_performance(house: House, caplog: pytest.LogCaptureFixture) -> None:
     house.listener.slow_seconds = 0.0
     await house.ask("POST", "/v0/topics/t?return_seqs=false", RECORDS, headers=("X-Request-Id: mine",))
@@ -113,7 +113,7 @@ async def test_slow_request_is_logged_with_its_performance(house: House, caplog:
     assert miss["request_id"]
 
 
-@in_house(SLOW_MS="1")
+@in_house(SLOW_MS="60000")
 async def test_single_records_answered_together_are_slow_one_by_one(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
