@@ -114,6 +114,10 @@ class AppendGroup(Commit):
             self.rich = True
 
     @property
+    def waiters(self) -> int:
+        return len(self.members) + len(self.joined)
+
+    @property
     def key(self) -> str | None:
         return self.members[0].key if self.members else None
 

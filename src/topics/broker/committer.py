@@ -10,6 +10,11 @@ answered, in the order they were submitted.
 What must be synced and comes while a sync runs is written when that ends, and then synced together. (64 writers of single
 records: two writes for each sync otherwise, and the loop's work for each.)
 
+While syncs of little data are quick (a millisecond at most, as on disks with a power-safe cache) they are done on the
+spot: handing one to a thread and back takes about as long, and what is ready meanwhile waits for the same processor. One
+slow sync ends that for the next thousand, so a disk that stalls now and then holds up the loop once in a while, not always.
+(64 writers of single records on two processors: 0.7 to 0.8 of what Redis writes with appendfsync always, and 0.93 to 1.03 so.)
+
 A write that fails leaves nothing behind and its commits fail. A sync that fails is final for its shard: nothing that
 waited for it is acknowledged, and everything later is refused, because another sync could report success for bytes
 the kernel has already dropped.
@@ -28,6 +33,17 @@ from topics.model.errors import TopicsError, Unavailable
 from topics.model.facts import Fact
 from topics.storage.frame import encode_facts
 from topics.storage.wal import WalShard
+
+# So many writers at once are many, and they wait for each other for so many turns at most.
+CROWD = 4
+TURNS_MOST = 8
+# So many syncs in a row must have been quick before they are done on the spot, and how many it takes after a slow one.
+QUICK_LEAST = 16
+QUICK_AFTER_SLOW = 1000
+QUICK_SECONDS = 0.001
+SLOW_SECONDS = 0.005
+# More data than this is never synced on the spot.
+QUICK_BYTES = 1 << 20
 
 SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000)
 
@@ -55,6 +71,11 @@ class Commit:
         self.wal_ms = 0.0
         self.sync_ms = 0.0
         self.written_at = 0.0
+
+    @property
+    def waiters(self) -> int:
+        """How many requests wait for it."""
+        return 1
 
     def encode(self, synced_lsn: int) -> bytes:
         """The frame, made when the turn ends and nothing can be added any more."""
@@ -140,7 +161,17 @@ class SyncTimes:
 class Lane:
     """One shard of the log with what waits for it."""
 
-    __slots__ = ("commits", "owed", "settled_lsn", "shard", "syncing", "unsynced_records", "waiting")
+    __slots__ = (
+        "bytes_at_sync",
+        "commits",
+        "owed",
+        "quick_syncs",
+        "settled_lsn",
+        "shard",
+        "syncing",
+        "unsynced_records",
+        "waiting",
+    )
 
     def __init__(self, shard: WalShard) -> None:
         self.shard = shard
@@ -155,6 +186,20 @@ class Lane:
         self.syncing = False
         # Records written since the last sync that succeeded.
         self.unsynced_records = 0
+        # How much had been written when the last sync began.
+        self.bytes_at_sync = shard.bytes_written
+        # How many of the last syncs of little data were quick; below zero after a slow one.
+        self.quick_syncs = 0
+
+    @property
+    def is_quick(self) -> bool:
+        return self.quick_syncs >= QUICK_LEAST
+
+    def count_sync(self, seconds: float) -> None:
+        if seconds < QUICK_SECONDS:
+            self.quick_syncs += 1
+        else:
+            self.quick_syncs = 0 if seconds < SLOW_SECONDS else QUICK_LEAST - QUICK_AFTER_SLOW
 
 
 class Committer:
@@ -177,6 +222,10 @@ class Committer:
         self.on_synced: Callable[[], None] = _no_news
         self._runtime = runtime
         self._scheduled = False
+        # How many waited for the last sync; for the next one, how many were seen and how many turns they have waited.
+        self._crowd = 0
+        self._crowd_seen = 0
+        self._turns_waited = 0
         self._sync_interval_ms = sync_interval_ms
         self._sync_timer: Timer | None = None
 
@@ -205,7 +254,7 @@ class Committer:
         # more and smaller writes.
         if not self._scheduled and not (lane.syncing and commit.sync):
             self._scheduled = True
-            self._runtime.call_soon(self.flush)
+            self._runtime.call_soon(self._turn_over)
 
     def note(self, lane: Lane, fact: Fact) -> int:
         """Remember a fact that is true already and may come late. Answers its lsn, unless writing it fails at first."""
@@ -213,9 +262,25 @@ class Committer:
         self.submit(lane, commit)
         return commit.lsn
 
+    def _turn_over(self) -> None:
+        """Write what has come; or wait for the next turn when many wait for syncs and more of them are coming.
+
+        A turn finds only those at the door who were answered first by the one before; a sync for the others as well costs
+        no more (64 writers of single records: a fifth more writes).
+        """
+        if self._crowd >= CROWD and self._turns_waited < TURNS_MOST:
+            crowd = sum([commit.waiters for lane in self.lanes for commit in lane.commits if commit.sync])
+            if crowd > self._crowd_seen:
+                self._turns_waited += 1
+                self._crowd_seen = crowd
+                self._runtime.call_soon(self._turn_over)
+                return
+        self.flush()
+
     def flush(self) -> None:
         """Write what is queued, apply what need not wait, start a sync for what must."""
         self._scheduled = False
+        self._turns_waited = self._crowd_seen = 0
         for lane in self.lanes:
             if lane.commits:
                 self._write(lane)
@@ -303,6 +368,8 @@ class Committer:
         covered_records = lane.unsynced_records
         perf = self._runtime.perf
         shard = lane.shard
+        little = shard.bytes_written - lane.bytes_at_sync <= QUICK_BYTES
+        lane.bytes_at_sync = shard.bytes_written
         took = 0.0
 
         def sync() -> int:
@@ -323,10 +390,20 @@ class Committer:
                 return
             self.syncs_total += 1
             self.sync_times.add(took)
+            if little:
+                lane.count_sync(took)
             lane.unsynced_records -= covered_records
             self._synced(lane, covered)
 
-        self._runtime.run_aside(f"sync-{shard.number}", sync, done)
+        if lane.waiting and little and lane.is_quick:
+            covered, failure = 0, None
+            try:
+                covered = sync()
+            except OSError as error:
+                failure = error
+            done(covered, failure)
+        else:
+            self._runtime.run_aside(f"sync-{shard.number}", sync, done)
 
     def _synced(self, lane: Lane, covered: int) -> None:
         waiting = lane.waiting
@@ -334,20 +411,29 @@ class Committer:
         safe: list[Commit] = []
         while waiting and waiting[0].lsn <= covered:
             safe.append(waiting.popleft())
-        # The next ones first, so that the disk has work while those who waited are answered.
-        if lane.commits:
-            self._write(lane)
-        if waiting and not lane.syncing:
-            self._start_sync(lane)
+        on_the_spot = lane.is_quick
+        if not on_the_spot:
+            # The next ones first, so that the disk has work while those who waited are answered.
+            self._go_on(lane)
+        self._crowd = sum([commit.waiters for commit in safe])
         for commit in safe:
             commit.sync_ms = (now - commit.written_at) * 1000
             commit.hold(-1)
             commit.apply()
         lane.settled_lsn = covered
         self.on_synced()
+        if on_the_spot:
+            self._go_on(lane)
         if not lane.syncing and lane.shard.dirty:
             # Written while the sync ran: nobody waits for it, but it must not stay unsynced until the next write.
             self._sync_later()
+
+    def _go_on(self, lane: Lane) -> None:
+        """What was kept back while the sync ran is written, and synced with whatever else waits for that."""
+        if lane.commits:
+            self._write(lane)
+        if lane.waiting and not lane.syncing:
+            self._start_sync(lane)
 
     def _fail_waiting(self, lane: Lane) -> None:
         waiting = list(lane.waiting)
