@@ -158,3 +158,25 @@ def test_replies_that_write_again_keep_the_order_of_the_log() -> None:
     house.runtime.run()
     assert told == list(range(told[0], told[0] + len(told)))
     assert [record["$seq"] for record in house.read("t")] == list(range(1, told[-1] + 1))
+
+
+def test_many_writers_of_a_class_that_is_not_synced_wait_for_one_more_turn_and_no_longer() -> None:
+    house = House()
+    house.append("t", 0)
+    outcomes: list[Any] = []
+    for number in range(8):
+        write(house, outcomes, number)
+    house.runtime.turn()
+    writes = house.broker.committer.batches_total
+    waves = iter(range(5))
+
+    def wave() -> None:
+        write(house, outcomes, 1)
+        if next(waves, None) is not None:
+            house.runtime.call_soon(wave)
+
+    wave()
+    house.runtime.turn()
+    assert len(outcomes) == 8 + 6
+    # The second wave goes with the first; then few had come, and each goes alone.
+    assert house.broker.committer.batches_total - writes == 5
