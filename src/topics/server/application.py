@@ -26,7 +26,7 @@ from topics.server.live import Live
 from topics.server.logs import fields, request_fields
 from topics.server.metrics import get_metrics
 from topics.server.pipelines import delete_pipeline, get_pipeline, list_pipelines, post_stop, put_pipeline
-from topics.server.probes import get_health, get_ready, not_ready, shutting_down
+from topics.server.probes import get_health, get_ready, not_serving
 from topics.server.queues import acking, claiming, extend_jobs, nack_jobs
 from topics.server.records import appending
 from topics.server.routers import delete_router, get_router, list_routers, put_router
@@ -192,10 +192,8 @@ class TopicsApplication:
 
         def handle(request: Request, name: str) -> None:
             broker = service.broker
-            if service.stopping:
-                raise shutting_down()
-            if broker is None:
-                raise not_ready(service)
+            if broker is None or service.stopping:
+                raise not_serving(service)
             handler(broker, request, name)
 
         return handle

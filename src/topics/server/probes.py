@@ -14,18 +14,15 @@ def get_health(service: Service, request: Request, _name: str) -> None:
 
 def get_ready(service: Service, request: Request, _name: str) -> None:
     broker = service.broker
-    if service.stopping:
-        raise shutting_down()
-    if broker is None:
-        raise not_ready(service)
+    if broker is None or service.stopping:
+        raise not_serving(service)
     fields = {"status": "ready", "wal_replay_complete": True, "topics": len(broker.state.topics)}
     send(request, 200, fields)
 
 
-def not_ready(service: Service) -> Unavailable:
+def not_serving(service: Service) -> Unavailable:
+    """Why the broker cannot be asked: it has stopped, or it is not there yet."""
+    if service.stopping:
+        return Unavailable("the server is shutting down", code="shutting_down")
     progress = round(service.recovery_progress, 3)
     return Unavailable("the log is being replayed", detail={"replay_progress": progress})
-
-
-def shutting_down() -> Unavailable:
-    return Unavailable("the server is shutting down", code="shutting_down")

@@ -20,7 +20,7 @@ from topics.server.admission import Admission
 from topics.server.answers import send, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import JSON_STARTS, LENGTHS, Request, respond_together
-from topics.server.probes import not_ready, shutting_down
+from topics.server.probes import not_serving
 from topics.server.records import MILLISECONDS
 from topics.server.routing import Handler
 from topics.server.service import Service
@@ -71,8 +71,7 @@ class _Wish(NamedTuple):
 
 # The note of a head that declares its body as JSON.
 _JSON = object()
-# A worker sends the same few bytes again and again.
-_kept_wishes: dict[bytes, _Wish] = {}
+# A worker sends the same few bytes again and again: so many of them, each so long at most, are kept with what they mean.
 WISHES_KEPT = 1024
 WISH_BYTES = 256
 # Larger answers are not copied once more to go out in one piece.
@@ -93,25 +92,24 @@ def _wish(body: bytes, limits: Limits) -> _Wish:
 
 def claiming(service: Service) -> Handler:
     """The handler of claims."""
+    kept_wishes: dict[bytes, _Wish] = {}
 
     def handle(request: Request, name: str) -> None:
         broker = service.broker
-        if service.stopping:
-            raise shutting_down()
-        if broker is None:
-            raise not_ready(service)
+        if broker is None or service.stopping:
+            raise not_serving(service)
         admission: Admission = request.head.memo  # type: ignore[assignment]
         if admission.note is not _JSON:
             require_json(request)
             admission.note = _JSON
         text = request.body
-        wish = _kept_wishes.get(text)
+        wish = kept_wishes.get(text)
         if wish is None:
             wish = _wish(text, broker.limits)
             if len(text) <= WISH_BYTES:
-                if len(_kept_wishes) >= WISHES_KEPT:
-                    _kept_wishes.clear()
-                _kept_wishes[text] = wish
+                if len(kept_wishes) >= WISHES_KEPT:
+                    kept_wishes.clear()
+                kept_wishes[text] = wish
         claim = broker.queues.claim(name, *wish, request, answer_claims)
         if claim is not None and not request.answered:
             request.on_disconnect(claim.cancel)
@@ -151,10 +149,8 @@ def acking(service: Service) -> Handler:
 
     def handle(request: Request, name: str) -> None:
         broker = service.broker
-        if service.stopping:
-            raise shutting_down()
-        if broker is None:
-            raise not_ready(service)
+        if broker is None or service.stopping:
+            raise not_serving(service)
         admission: Admission = request.head.memo  # type: ignore[assignment]
         if admission.note is not _JSON:
             require_json(request)

@@ -15,7 +15,7 @@ from topics.server.admission import Admission
 from topics.server.answers import send_error
 from topics.server.bodies import Query, require_json
 from topics.server.http import JSON_STARTS, LENGTHS, Request, respond_together
-from topics.server.probes import not_ready, shutting_down
+from topics.server.probes import not_serving
 from topics.server.routing import Handler
 from topics.server.service import Service
 from topics.server.stages import is_arrow, read_arrow_aside
@@ -40,10 +40,8 @@ def appending(service: Service) -> Handler:
 
     def handle(request: Request, name: str) -> None:
         broker = service.broker
-        if service.stopping:
-            raise shutting_down()
-        if broker is None:
-            raise not_ready(service)
+        if broker is None or service.stopping:
+            raise not_serving(service)
         if throttle.closed and park_append(throttle, broker, request, name):
             return
         append_records(broker, request, name)
