@@ -180,3 +180,20 @@ def test_many_writers_of_a_class_that_is_not_synced_wait_for_one_more_turn_and_n
     assert len(outcomes) == 8 + 6
     # The second wave goes with the first; then few had come, and each goes alone.
     assert house.broker.committer.batches_total - writes == 5
+
+
+def test_while_a_segment_is_being_written_nothing_is_synced_on_the_spot() -> None:
+    house = quick_house()
+    topic = house.broker.topic("t")
+    house.broker.keeper.seal(topic, topic.partitions[0])
+    outcomes: list[Any] = []
+    write(house, outcomes, 100)
+    house.runtime.turn()
+    assert not outcomes
+    house.runtime.run()
+    assert len(outcomes) == 1
+    assert house.broker.committer.disk_busy == 0
+    write(house, outcomes, 101)
+    house.runtime.turn()
+    assert len(outcomes) == 2
+    assert house.datas("t")[-2:] == [100, 101]

@@ -15,7 +15,7 @@ routers connect are taken (see `forward.py`): `hold_copies` is called before the
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -165,6 +165,17 @@ class Keeper:
         self._committer.on_written = self.written
         self._committer.on_synced = self.synced
 
+    def _aside(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Have the storage thread do it. Syncs of the log are left to their thread meanwhile: they wait for the same disk."""
+        committer = self._committer
+        committer.disk_busy += 1
+
+        def over(result: Any, error: BaseException | None) -> None:
+            committer.disk_busy -= 1
+            done(result, error)
+
+        self._runtime.run_aside("storage", work, over)
+
     # Sealing
 
     def appended(self, topic: Topic, partition: Partition, size: int) -> None:
@@ -208,7 +219,7 @@ class Keeper:
             sealed = Sealed(topic_id, partition, info)
             self._committer.submit(self._committer.lane_of(topic_id), SealCommit(self, sealed))
 
-        self._runtime.run_aside("storage", work, done)
+        self._aside(work, done)
 
     def sealed(self, fact: Sealed, lsn: int) -> None:
         self._state.apply(fact)
@@ -324,7 +335,7 @@ class Keeper:
             self._doomed = waiting
             for base in bases:
                 self._state.shelf.forget(base)
-            self._runtime.run_aside("storage", lambda: self._remove(bases), self._removed)
+            self._aside(lambda: self._remove(bases), self._removed)
 
     def _rotate(self) -> None:
         # Before the flush, so that every copy on its way stands in the old files and is awaited with them.
@@ -410,9 +421,9 @@ class Keeper:
             del self._named[:-KEPT]
             self._remove_doomed()
             trim, self._last_cut = self._last_cut, self._cut
-            self._runtime.run_aside("storage", lambda: self._trim(trim), lambda _, error: self._finish(error is None))
+            self._aside(lambda: self._trim(trim), lambda _, error: self._finish(error is None))
 
-        self._runtime.run_aside("storage", work, done)
+        self._aside(work, done)
 
     def _trim(self, cut: dict[int, int]) -> None:
         for shard, below in cut.items():
@@ -440,7 +451,7 @@ class Keeper:
             if error is not None:
                 self._failed("preparing a log file", error)
 
-        self._runtime.run_aside("storage", shard.prepare, done)
+        self._aside(shard.prepare, done)
 
     def _remove(self, bases: list[str]) -> None:
         for base in bases:
