@@ -45,7 +45,4 @@ class Observing(Protocol):
     slow_seconds: float
 
     def slow(self, request: Request, status: int, body: bytes) -> None:
-        """A request is over that took at least `slow_seconds`. Called before its answer is sent.
-
-        Asking the clock for each request costs a third of what a hook for all of them would.
-        """
+        """A request is over that took at least `slow_seconds`. Called before its answer is sent."""
