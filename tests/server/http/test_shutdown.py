@@ -40,7 +40,7 @@ async def test_pending_answer_is_sent_and_says_that_it_is_the_last(server: Serve
     assert not server.app.requests
 
 
-@serving()
+@serving(part_timeout=LONG)
 async def test_request_half_sent_is_still_answered(server: Server) -> None:
     client = await server.connect()
     await client.send(request_bytes("POST", "/", "Content-Length: 10") + b"12345")
@@ -50,6 +50,60 @@ async def test_request_half_sent_is_still_answered(server: Server) -> None:
     answer = await client.ask(b"67890")
     assert (answer.json["body"], answer.headers["connection"]) == ("1234567890", "close")
     assert await client.is_closed()
+    await stopping
+
+
+@pytest.mark.parametrize("sent", [b"POST / HT", request_bytes("POST", "/", "Content-Length: 10") + b"12345"])
+@serving(part_timeout=0.01)
+async def test_request_that_stays_half_sent_is_refused_and_does_not_delay_the_stop(server: Server, sent: bytes) -> None:
+    client = await server.connect()
+    await client.send(sent)
+    await until(lambda: server.connection()._assembler is not None)
+    await server.listener.stop(LONG)
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (503, "shutting_down")
+    assert (answer.headers["connection"], answer.headers["retry-after"]) == ("close", "1")
+    assert await client.is_closed()
+    assert not server.app.requests
+
+
+@serving(part_timeout=0.01)
+async def test_request_being_worked_on_is_not_refused_with_the_half_sent(server: Server) -> None:
+    half = await server.connect()
+    await half.send(get("/")[:-1])
+    client = await server.connect()
+    await client.send(get("/later") + get("/half")[:-1])
+    request = await server.app.next()
+    stopping = asyncio.create_task(server.listener.stop(LONG))
+    assert (await half.answer()).status == 503
+    await until(lambda: len(server.listener.connections) == 1)
+    request.respond(200, b"{}")
+    assert (await client.answer()).status == 200
+    # What follows it and never comes whole keeps nobody either.
+    await stopping
+
+
+@serving(part_timeout=0.01)
+async def test_refused_client_that_does_not_go_does_not_delay_the_stop(server: Server) -> None:
+    client = await server.connect()
+    assert (await client.ask(b"nonsense\r\n\r\n")).status == 400
+    await server.listener.stop(LONG)
+
+
+@serving(part_timeout=0.01)
+async def test_answer_is_taken_whole_although_half_a_request_follows_it(server: Server) -> None:
+    client = await server.connect(receive_buffer=4096)
+    await client.send(get("/later") + get("/half")[:-1])
+    request = await server.app.next()
+    stopping = asyncio.create_task(server.listener.stop(LONG))
+    await asyncio.sleep(0)
+    request.respond(200, b"x" * 20_000_000, compressible=False)
+    await client.head()
+    total = 0
+    while total < 20_000_000:
+        data = await client.reader.read(100_000)
+        assert data
+        total += len(data)
     await stopping
 
 

@@ -9,7 +9,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """Times are seconds. None of them is measured by a timer of its own: one sweep looks at every connection."""
+    """Times are seconds. But for one they are not measured by timers of their own: one sweep looks at every connection."""
 
     max_connections: int = 16_384
     """More get 503 `overloaded` and are closed. Lowered to what the process may open in files."""
@@ -46,6 +46,11 @@ class HttpLimits:
     linger_timeout: float = 5.0
     linger_bytes: int = 128 * MEBIBYTE
     """How long and how much we go on reading after a refusal, so that the client can read why."""
+
+    part_timeout: float = 0.25
+    """While stopping: a request not here whole after so long gets 503 `shutting_down`, and who was refused has so long to go.
+
+    The one time that is not left to the sweep, which may come too late for it."""
 
     write_high_bytes: int = 64 << 10
     write_low_bytes: int = 16 << 10

@@ -44,7 +44,7 @@ from .duplex import Duplex
 from .head import NO_HEAD, RequestHead
 from .limits import HttpLimits
 from .memory import FORGET_SECONDS, HeadMemory
-from .refusal import INTERNAL, OVERLOADED, REQUEST_TIMEOUT, Refusal, Refused
+from .refusal import INTERNAL, OVERLOADED, REQUEST_TIMEOUT, SHUTTING_DOWN, Refusal, Refused
 from .request import Request
 from .response import CONTINUE, render_head
 
@@ -337,15 +337,24 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def drain(self) -> None:
-        """Finish what was begun and close: an idle connection at once, a busy one with its next answer."""
+        """Finish what was begun and close: an idle connection at once, a busy one with its next answer.
+
+        A request that is not here whole has `part_timeout` to become so, or gets 503 `shutting_down`.
+        """
         self.draining = True
-        if self.closed or self._closing or self._linger_left >= 0:
+        if self.closed or self._closing:
+            return
+        if self._linger_left >= 0:
+            self._part(self._leave)
             return
         self.last = True
         if self._channel is not None:
             self._channel.shut_down()
-        elif self.current is None and not self._waiting and self._assembler is None and not self._unparsed:
-            self.close()
+        elif self.current is None and not self._waiting:
+            if self._assembler is None and not self._unparsed:
+                self.close()
+            else:
+                self._part(self._refuse_unfinished)
 
     def sweep(self, now: float) -> None:
         """Look at the clock: close who is idle, refuse who is too slow, cut off who does not take what we send."""
@@ -368,9 +377,7 @@ class Connection(asyncio.Protocol):
             self._since = now
             self._in_body = False
         elif self._is_too_slow(self._assembler, now):
-            self._queue(NO_HEAD, None if self._assembler.discarding else REQUEST_TIMEOUT)
-            self._drop_input()
-            self.proceed()
+            self._give_up(self._assembler, REQUEST_TIMEOUT)
 
     # The long way.
 
@@ -564,6 +571,30 @@ class Connection(asyncio.Protocol):
         self._memory = None
         self._heads = _NOTHING_REMEMBERED
 
+    def _part(self, how: Callable[[], None]) -> None:
+        self._listener.loop.call_later(self.limits.part_timeout, how)
+
+    def _refuse_unfinished(self) -> None:
+        """Nothing of the request was done, so its sender may try again elsewhere or later."""
+        assembler = self._assembler
+        if assembler is not None and self.current is None and not self._waiting and self._writable:
+            self._give_up(assembler, SHUTTING_DOWN)
+
+    def _leave(self) -> None:
+        """Read no longer from who was refused. Only what he has not taken yet is worth more waiting."""
+        if self.closed or self._closing:
+            return
+        if self._transport.get_write_buffer_size():
+            self._part(self._leave)
+        else:
+            self.abort()
+
+    def _give_up(self, assembler: Assembler, refusal: Refusal) -> None:
+        """Wait no longer for the rest of the message under way."""
+        self._queue(NO_HEAD, None if assembler.discarding else refusal)
+        self._drop_input()
+        self.proceed()
+
     def _drop_input(self) -> None:
         """Nothing that the client sends from here on is read any more."""
         if self._unparsed or self._assembler is None or not self._assembler.finished:
@@ -622,6 +653,8 @@ class Connection(asyncio.Protocol):
             return
         self._transport.write_eof()
         self.resume_reading()
+        if self.draining:
+            self._part(self._leave)
 
     def _is_too_slow(self, assembler: Assembler, now: float) -> bool:
         limits = self.limits

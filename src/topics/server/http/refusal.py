@@ -52,4 +52,5 @@ EXPECTATION_FAILED = refusal(417, "expectation_failed", "the only expectation me
 HEADERS_TOO_LARGE = refusal(431, "headers_too_large", "too many header lines or bytes")
 TRANSFER_UNSUPPORTED = refusal(501, "not_implemented", "the only Transfer-Encoding understood is chunked")
 OVERLOADED = refusal(503, "overloaded", "the server holds as much as it may; try again later", b"Retry-After: 1\r\n")
+SHUTTING_DOWN = refusal(503, "shutting_down", "the server is shutting down", b"Retry-After: 1\r\n")
 VERSION_UNSUPPORTED = refusal(505, "http_version_not_supported", "HTTP/1.1 and HTTP/1.0 are spoken here")
