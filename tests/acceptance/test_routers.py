@@ -78,13 +78,23 @@ def test_put_creates_the_router_and_the_topics_it_needs(router: RouterApi) -> No
 
 def test_an_identical_or_changed_put_answers_200(router: RouterApi) -> None:
     router.create()
-    for fields in ({}, {"filter": ["tag", "Glob", "p:*"]}, {"preserve_node": False, "guarantee": "exactly_once"}):
+    expected = OPTIONS
+    for fields in (
+        {},
+        {"filter": ["tag", "Glob", "p:*"]},
+        {"preserve_node": False, "guarantee": "exactly_once"},
+        {},
+        {"preserve_tag": False, "preserve_node": True, "allow_cycle": True},
+        {"filter": None},
+    ):
         answer = router.put(**fields)
         assert answer.status == 200
         body = succeeded(answer)
         assert body["created"] is False
-        assert {key: body[key] for key in OPTIONS} == {**OPTIONS, **fields}
-        assert {key: router.state()[key] for key in OPTIONS} == {**OPTIONS, **fields}
+        # What is not named stays.
+        expected = {**expected, **fields}
+        assert {key: body[key] for key in OPTIONS} == expected
+        assert {key: router.state()[key] for key in OPTIONS} == expected
 
 
 def test_get_tells_options_progress_and_state(router: RouterApi) -> None:

@@ -14,7 +14,6 @@ from topics.broker.routers import WantedRouter
 from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicsError, Unavailable
 from topics.model.facts import TopicDeleted
 from topics.model.limits import Limits
-from topics.model.router import RouterOptions
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.survival import Survive
 
@@ -847,7 +846,7 @@ def test_a_job_acked_before_its_segment_was_sealed_never_returns_after_two_resta
 
 
 def route(bench: QueueBench, source: str, dest: str) -> None:
-    bench.broker.routers.put(WantedRouter(f"{source}->{dest}", source, dest, RouterOptions()), lambda _: None)
+    bench.broker.routers.put(WantedRouter(f"{source}->{dest}", source, dest), lambda _: None)
     bench.runtime.run()
 
 

@@ -16,7 +16,7 @@ from topics.engine.router import Router
 from topics.model.batch import decode_batch
 from topics.model.errors import Conflict
 from topics.model.limits import Limits
-from topics.model.router import RouterOptions
+from topics.model.router import RouterChange
 from topics.testing.disk import FakeDisk
 
 TWO_SHARDS = StorageSettings(
@@ -25,7 +25,7 @@ TWO_SHARDS = StorageSettings(
 
 
 def route(house: House, source: str, dest: str, *, earliest: bool = False, **options: Any) -> Router:
-    wanted = WantedRouter(f"{source}->{dest}", source, dest, RouterOptions(**options), from_earliest=earliest)
+    wanted = WantedRouter(f"{source}->{dest}", source, dest, RouterChange(**options), from_earliest=earliest)
     router: Router = house.ask(house.broker.routers.put, wanted).router
     return router
 
@@ -306,8 +306,8 @@ def test_concurrent_puts_create_one_router() -> None:
     house = House()
     outcomes: list[Any] = []
     for _ in range(3):
-        house.broker.routers.put(WantedRouter("r", "a", "b", RouterOptions()), outcomes.append)
-    house.broker.routers.put(WantedRouter("back", "b", "a", RouterOptions()), outcomes.append)
+        house.broker.routers.put(WantedRouter("r", "a", "b"), outcomes.append)
+    house.broker.routers.put(WantedRouter("back", "b", "a"), outcomes.append)
     house.runtime.run()
     assert [getattr(each, "created", each.__class__) for each in outcomes] == [True, False, False, Conflict]
 

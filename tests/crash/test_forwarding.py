@@ -19,7 +19,7 @@ from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
-from topics.model.router import RouterOptions
+from topics.model.router import RouterChange
 from topics.testing.disk import FakeDisk, PowerCut
 
 DESTS = ("disk", "fsync", "far")
@@ -85,7 +85,7 @@ class History:
     def route(self, source: str, dest: str, **options: Any) -> None:
         assert self.house is not None
         self.house.ask(
-            self.house.broker.routers.put, WantedRouter(f"{source}->{dest}", source, dest, RouterOptions(**options))
+            self.house.broker.routers.put, WantedRouter(f"{source}->{dest}", source, dest, RouterChange(**options))
         )
 
     def rest(self) -> None:

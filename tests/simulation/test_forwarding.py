@@ -21,7 +21,7 @@ from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
-from topics.model.router import RouterOptions
+from topics.model.router import RouterChange
 from topics.testing.disk import FakeDisk
 
 LIMITS = Limits()
@@ -71,7 +71,7 @@ class World:
         return {"cap_records": 12} if name == "s" and self.chance.random() < 0.5 else {}
 
     def wanted(self, source: str, dest: str) -> WantedRouter:
-        options = RouterOptions(
+        options = RouterChange(
             preserve_node=self.chance.random() < 0.7,
             filter=TagMatch("even", False) if self.chance.random() < 0.3 else None,
             guarantee=self.chance.choice(["at_least_once", "exactly_once"]),

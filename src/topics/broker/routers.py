@@ -17,7 +17,7 @@ from topics.model.config import DEFAULT_CONFIG
 from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact, RouterConfigured, RouterCreated, RouterDeleted, TopicCreated
 from topics.model.names import check_router_name, check_topic_name
-from topics.model.router import RouterOptions
+from topics.model.router import RouterChange, RouterOptions
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
@@ -29,7 +29,8 @@ class WantedRouter(Struct, frozen=True):
     name: str
     source: str
     dest: str
-    options: RouterOptions
+    # What is not named stays as it is, or takes its default in a new router.
+    change: RouterChange = RouterChange()
     create_dest: bool = True
     # Also forward what the source holds already.
     from_earliest: bool = False
@@ -98,10 +99,11 @@ class RouterControl:
                 code="router_exists_incompatible",
                 detail={"router": wanted.name, "source": source, "dest": dest},
             )
-        if router.options == wanted.options:
+        options = wanted.change.applied(router.options)
+        if router.options == options:
             reply(RouterPut(router, False))
             return
-        self._submit(router.dest_id, ConfigureRouter(self, router, wanted.options, reply))
+        self._submit(router.dest_id, ConfigureRouter(self, router, options, reply))
 
     def delete(self, name: str, reply: DeleteReply) -> None:
         """Forwarding stops at once, whatever has been copied stays."""
@@ -146,13 +148,14 @@ class RouterControl:
 
     def _create(self, wanted: WantedRouter, reply: PutReply) -> None:
         broker = self._broker
+        options = wanted.change.applied(RouterOptions())
         topics = broker.state.topics
         source, dest = topics.get(wanted.source), topics.get(wanted.dest)
         if dest is None and not wanted.create_dest:
             raise topic_not_found(wanted.dest)
         if dest is not None:
             self._check_fan_in(wanted, source, dest)
-        if source is not None and dest is not None and not wanted.options.allow_cycle:
+        if source is not None and dest is not None and not options.allow_cycle:
             self._check_cycle(source, dest)
         most = broker.limits.max_routers
         if most and len(self._routers) >= most:
@@ -180,9 +183,7 @@ class RouterControl:
                 broker.evict(source, partition)
             cursors = [partition.earliest_seq - 1 for partition in source.partitions]
             known_to = heads
-        fact = RouterCreated(
-            self._routers.next_id, wanted.name, source.id, dest.id, wanted.options, cursors, known_to, now_ms
-        )
+        fact = RouterCreated(self._routers.next_id, wanted.name, source.id, dest.id, options, cursors, known_to, now_ms)
         self._submit(dest.id, CreateRouter(self, created, [*facts, fact], fact, reply))
         self._routers.next_id += 1
         for topic in created:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from topics.model.match import TagMatch
 
@@ -21,6 +21,21 @@ class RouterOptions(Struct, array_like=True, frozen=True):
     @property
     def exactly_once(self) -> bool:
         return self.guarantee == "exactly_once"
+
+
+class RouterChange(Struct, frozen=True, kw_only=True):
+    """The options that a request names."""
+
+    preserve_node: bool | UnsetType = UNSET
+    preserve_tag: bool | UnsetType = UNSET
+    filter: TagMatch | None | UnsetType = UNSET
+    allow_cycle: bool | UnsetType = UNSET
+    guarantee: Guarantee | UnsetType = UNSET
+
+    def applied(self, options: RouterOptions) -> RouterOptions:
+        """`options` with what is named; the rest stays."""
+        named = {name: value for name, value in structs.asdict(self).items() if value is not UNSET}
+        return structs.replace(options, **named)
 
 
 def filter_tuple(match: TagMatch | None) -> list[str] | None:

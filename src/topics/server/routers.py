@@ -11,7 +11,7 @@ from topics.broker.routers import RouterGone, RouterPut, WantedRouter
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.match import parse_match
 from topics.model.names import check_router_name, check_topic_name
-from topics.model.router import Guarantee, RouterOptions, filter_tuple
+from topics.model.router import Guarantee, RouterChange, RouterOptions, filter_tuple
 from topics.server.access import caller_of
 from topics.server.answers import send, send_error
 from topics.server.bodies import Query, decode, list_cursor, parse_list_cursor, require_json
@@ -22,12 +22,12 @@ from topics.server.topics import PAGE_SIZE, PAGE_SIZE_MOST
 class RouterBody(Struct):
     source: str
     dest: str
-    preserve_node: bool = True
-    preserve_tag: bool = True
+    preserve_node: bool | UnsetType = UNSET
+    preserve_tag: bool | UnsetType = UNSET
     create_dest: bool = True
     filter: Any | UnsetType = UNSET
-    allow_cycle: bool = False
-    guarantee: Guarantee = "at_least_once"
+    allow_cycle: bool | UnsetType = UNSET
+    guarantee: Guarantee | UnsetType = UNSET
     # Additive: also forward what the source holds when the router is created.
     from_: Literal["latest", "earliest"] = msgspec.field(name="from", default="latest")
 
@@ -43,11 +43,17 @@ def put_router(broker: Broker, request: Request, name: str) -> None:
     check_topic_name(body.dest, "dest topic")
     if body.source == body.dest:
         raise InvalidRequest("source and dest must differ", detail={"source": body.source})
-    match = None if body.filter is UNSET or body.filter is None else parse_match(body.filter)
+    match = body.filter if body.filter is UNSET or body.filter is None else parse_match(body.filter)
     caller = caller_of(request)
     caller.check_topic(body.source)
     caller.check_topic(body.dest)
-    options = RouterOptions(body.preserve_node, body.preserve_tag, match, body.allow_cycle, body.guarantee)
+    change = RouterChange(
+        preserve_node=body.preserve_node,
+        preserve_tag=body.preserve_tag,
+        filter=match,
+        allow_cycle=body.allow_cycle,
+        guarantee=body.guarantee,
+    )
 
     def reply(outcome: RouterPut | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -62,7 +68,7 @@ def put_router(broker: Broker, request: Request, name: str) -> None:
         }
         send(request, 201 if outcome.created else 200, fields)
 
-    wanted = WantedRouter(name, body.source, body.dest, options, body.create_dest, body.from_ == "earliest")
+    wanted = WantedRouter(name, body.source, body.dest, change, body.create_dest, body.from_ == "earliest")
     broker.routers.put(wanted, reply)
 
 
