@@ -253,7 +253,9 @@ class Keeper:
         if not self._sealing:
             waiting, self._after_seals = self._after_seals, []
             for callback in waiting:
-                callback()
+                # In the next turn: this one may still have commits that are written and not yet true, and those which a
+                # flush would write now must not become true before them.
+                self._runtime.call_soon(callback)
 
     def _seal_largest(self) -> None:
         # Counted afresh: what left by eviction or deletion was not followed.
