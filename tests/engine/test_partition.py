@@ -316,6 +316,42 @@ def test_a_delete_does_not_silence_a_loss_that_came_before_it() -> None:
     assert (told.tombstone.gap_from, told.tombstone.gap_to) == (4, 8)
 
 
+@pytest.mark.parametrize("bound", [None, 4])
+def test_a_hole_behind_deleted_records_is_told_in_the_first_answer(bound: int | None) -> None:
+    partition = new_partition()
+    append(partition, 3)
+    partition.apply_lost(Lost(1, 0, 4, 6, RESTART))
+    append(partition, 2)
+    if bound is None:
+        partition.kill([1, 2, 3])
+    else:
+        delete_below(partition, bound)
+    for cursor in (0, 2, 3):
+        told = read(partition, cursor)
+        assert told.tombstone is not None
+        assert (told.tombstone.gap_from, told.tombstone.gap_to, told.tombstone.missed_estimate) == (4, 6, 3)
+        assert (seqs(told), told.next_from_seq) == ([7, 8], 8)
+    # Not to somebody who does not come so far.
+    assert partition.read(0, 10, 1 << 20, View(), to_seq=3).tombstone is None
+    assert partition.plan(0, 10, 1 << 20).tombstone == read(partition).tombstone
+
+
+def test_one_hole_is_told_in_an_answer_although_only_deleted_records_stand_between_two() -> None:
+    partition = new_partition()
+    append(partition, 1)
+    partition.apply_lost(Lost(1, 0, 2, 3, RESTART))
+    append(partition, 1)
+    partition.apply_lost(Lost(1, 0, 5, 6, RESTART))
+    append(partition, 1)
+    partition.kill([1, 4])
+    first = read(partition)
+    assert first.tombstone is not None
+    assert (first.tombstone.gap_from, first.tombstone.gap_to, seqs(first)) == (2, 3, [])
+    second = read(partition, first.next_from_seq)
+    assert second.tombstone is not None
+    assert (second.tombstone.gap_from, second.tombstone.gap_to, seqs(second)) == (5, 6, [7])
+
+
 def test_an_ephemeral_log_after_a_restart_tells_that_its_records_are_gone() -> None:
     partition = new_partition()
     partition.apply_head(7)

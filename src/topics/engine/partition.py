@@ -464,12 +464,22 @@ class Partition:
             for hole in self.holes:
                 if hole.last < seq:
                     continue
-                if hole.first > seq or tombstone is not None:
-                    last = min(last, hole.first - 1)
+                if hole.first > last:
                     break
-                tombstone = self._tombstone(from_seq, hole.last, _reason(hole.reasons), hole.reasons)
+                if tombstone is not None or self._any_live(seq, hole.first - 1):
+                    last = hole.first - 1
+                    break
+                # What was deleted right before it is passed in silence, and is no part of what is told.
+                passed_seq = max(from_seq, hole.first - 1)
+                tombstone = self._tombstone(passed_seq, hole.last, _reason(hole.reasons), hole.reasons)
                 seq = hole.last + 1
         return seq, last, tombstone
+
+    def _any_live(self, first: int, last: int) -> bool:
+        if first > last:
+            return False
+        live = self.next_live(first)
+        return live is not None and live <= last
 
     @property
     def written_seq(self) -> int:
