@@ -2,6 +2,7 @@
 
 from topics.broker.checkpoint import StorageSettings
 from topics.broker.recovery import Progress, Recovered, recover
+from topics.storage.columns import load_libraries
 from topics.storage.fs import Lock
 from topics.storage.os_fs import OsFileSystem
 
@@ -27,7 +28,15 @@ class DataDirectory:
             raise DirectoryInUse("another server is using it") from None
 
     def recover(self, settings: StorageSettings, progress: Progress = lambda _: None) -> Recovered:
-        return recover(self.fs, settings, progress)
+        """All that the directory holds. Where that includes sealed segments, whatever reads them is loaded too.
+
+        Here, because nobody waits yet: the first read would stop the loop for 150 ms, and loading beside the loop would for up
+        to 50. A server without such segments does without, and saves 45 MB.
+        """
+        recovered = recover(self.fs, settings, progress)
+        if recovered.has_sealed:
+            load_libraries()
+        return recovered
 
     def close(self) -> None:
         if self._lock is not None:

@@ -69,6 +69,11 @@ class Recovered(Struct):
     # Segments that nobody reads any more but a kept snapshot still names.
     dropped_segments: list[str]
 
+    @property
+    def has_sealed(self) -> bool:
+        """Whether records stand in sealed segments."""
+        return next(_sealed(self.state), None) is not None
+
 
 def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lambda _: None) -> Recovered:
     """Raises CorruptStorage when bytes that were once safe have changed. Repairs torn tails, nothing else."""

@@ -103,6 +103,16 @@ def has_empty(column: Any) -> bool:
     return pc.any(pc.equal(pc.binary_length(column), 0)).as_py() is True
 
 
+def load_libraries() -> None:
+    """Load what segments are read with, and use it once. Otherwise the first read does, and takes 150 ms instead of one."""
+    import pyarrow as pa
+
+    column = pa.array(["text"], pa.string())
+    has_empty(column)
+    joined_texts(column)
+    _join_kernel().decimals(pa.array([1], pa.int64()))
+
+
 class _JoinKernel:
     """What pyarrow needs for joining, made once: finding it anew for each of some hundred rows would cost as much again."""
 
