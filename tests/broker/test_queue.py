@@ -718,6 +718,22 @@ def test_no_dead_letter_topic_is_made_beyond_the_bound_on_topics() -> None:
     assert bench.broker.creating == 0
 
 
+def test_no_dead_letter_topic_is_made_for_a_queue_that_may_create_none() -> None:
+    bench = dead_letter_queue(auto_create=False)
+    bench.append(1, 2, 3)
+    for _ in range(2):
+        bench.claim(2)
+        bench.nack(1, 2)
+    assert seqs_of(bench.claim(1)) == [3]
+    assert bench.claim(1) == [], "and they are not delivered again"
+    assert "dlq" not in bench.broker.state.topics
+    assert bench.counters() == (2, 1, 0)
+    bench.configure("dlq", type="log")
+    assert bench.claim(1) == []
+    assert [record["data"] for record in bench.records("dlq")] == [1, 2]
+    assert bench.counters() == (0, 1, 2)
+
+
 def test_two_queues_share_one_new_dead_letter_topic() -> None:
     bench = QueueBench()
     for name in ("a", "b"):

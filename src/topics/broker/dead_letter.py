@@ -31,7 +31,8 @@ _decode_meta = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def move(broker: "Broker", topic: Topic, partition: Partition, seqs: list[int], done: Callable[[int], None]) -> None:
     """Move these jobs, which count as moving, to the topic's dead-letter topic; then call `done`, once, with how many went.
 
-    Jobs that cannot be moved now (the other topic is full, the disk failed) stay in the queue, to be tried again.
+    Jobs that cannot be moved now (the other topic is full, or missing and `auto_create` is off, or the disk failed) stay in the
+    queue, to be tried again.
     """
     name = topic.config.dead_letter
     assert name is not None
@@ -43,6 +44,11 @@ def move(broker: "Broker", topic: Topic, partition: Partition, seqs: list[int], 
         alive = sorted([seq for seq in seqs if partition.is_live(seq)])
         if broker.state.by_id.get(topic.id) is not topic or not alive:
             release()
+            done(0)
+            return
+        if target_name not in broker.state.topics and not topic.config.auto_create:
+            release()
+            leases.not_moved(alive)
             done(0)
             return
         try:
