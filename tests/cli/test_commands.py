@@ -41,6 +41,17 @@ def test_append_takes_json_or_plain_words_as_payloads(capsys: pytest.CaptureFixt
     assert set(records[0]) == {"$seq", "$ts", "$tag", "data"}
 
 
+def test_a_topic_is_read_by_its_alias_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["append", "named", "1", "2"]) == 0
+    assert main(["sql", "ALTER TOPIC named SET ALIAS 'nickname'"]) == 0
+    capsys.readouterr()
+    for command in (["read", "nickname"], ["tail", "nickname"]):
+        assert main([*command, "--data"]) == 0
+        assert lines(capsys) == [1, 2]
+    assert main(["info", "nickname"]) == 0
+    assert lines(capsys)[0]["topic"] == "named"
+
+
 def test_append_reads_json_lines_from_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,3 +106,24 @@ async def test_archives_are_shown_and_reached_within_the_prefixes_also_by_an_ali
     finally:
         house.service.selects.close()
     assert {topic.name for topic in house.broker.state.archived.values()} == {INSIDE, OUTSIDE}
+
+
+@in_house(API_KEYS=KEYS)
+async def test_reads_by_an_alias_need_the_right_to_the_topic_behind_it(house: House) -> None:
+    for name, alias in ((INSIDE, "t42:near"), (OUTSIDE, "t42:far")):
+        await house.ask("POST", f"/v0/topics/{name}", RECORDS, key="full")
+        sql = {"sql": f"ALTER TOPIC \"{name}\" SET ALIAS '{alias}'"}
+        assert (await house.ask("POST", "/api/sql", sql, key="full")).status == 200
+    for method, rest, body in (
+        ("GET", "", None),
+        ("POST", "/diff", {}),
+        ("POST", "/diff", {"wait_ms": 5, "from_seq": 1}),
+    ):
+        assert (await house.ask(method, f"/v0/topics/t42:near{rest}", body, key="tenant")).json["topic"] == INSIDE
+        assert (await house.ask(method, f"/v0/topics/t42:far{rest}", body, key="full")).json["topic"] == OUTSIDE
+        for alias, status, code in (("t42:far", 403, "forbidden"), ("t42:none", 404, "topic_not_found")):
+            answer = await house.ask(method, f"/v0/topics/{alias}{rest}", body, key="tenant")
+            assert (answer.status, error_of(answer)["code"]) == (status, code)
+    # Writes are for names alone.
+    answer = await house.ask("POST", "/v0/topics/t42:near", RECORDS, key="full")
+    assert error_of(answer)["code"] == "topic_exists_incompatible"

@@ -27,6 +27,7 @@ from topics.model.archive import (
 )
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.server.access import caller_of
+from topics.server.aliases import reached
 from topics.server.answers import send, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import Request
@@ -67,11 +68,11 @@ def put_archive(broker: Broker, request: Request, name: str) -> None:
     def answer(changed: ArchiveChanged) -> None:
         send(request, 201 if changed.new else 200, {**archive_fields(changed.topic), "created": changed.new})
 
-    set_archive(broker, _reached(broker, request, name), options, _reply(request, answer))
+    set_archive(broker, reached(broker, request, name), options, _reply(request, answer))
 
 
 def get_archive(broker: Broker, request: Request, name: str) -> None:
-    topic = broker.topic(_reached(broker, request, name))
+    topic = broker.topic(reached(broker, request, name))
     known_archive(topic)
     send(request, 200, archive_fields(topic))
 
@@ -80,7 +81,7 @@ def delete_archive(broker: Broker, request: Request, name: str) -> None:
     def answer(changed: ArchiveChanged) -> None:
         send(request, 200, {"topic": changed.topic.name, "deleted": changed.gone})
 
-    clear_archive(broker, _reached(broker, request, name), _reply(request, answer))
+    clear_archive(broker, reached(broker, request, name), _reply(request, answer))
 
 
 def post_progress(broker: Broker, request: Request, name: str) -> None:
@@ -96,7 +97,7 @@ def post_progress(broker: Broker, request: Request, name: str) -> None:
         known_archive(changed.topic)
         send(request, 200, archive_fields(changed.topic))
 
-    topic_name = _reached(broker, request, name)
+    topic_name = reached(broker, request, name)
     report_progress(broker, topic_name, places, body.table_version, _reply(request, answer))
 
 
@@ -138,13 +139,6 @@ def archive_fields(topic: Topic) -> dict[str, Any]:
 
 def _options(body: ArchiveBody) -> ArchiveOptions:
     return check_archive(ArchiveOptions(**structs.asdict(body)))
-
-
-def _reached(broker: Broker, request: Request, name: str) -> str:
-    """The topic of this name or alias, which the caller must be allowed to touch. 403 comes before 404."""
-    topic_name = broker.name_of(name)
-    caller_of(request).check_topic(topic_name)
-    return topic_name
 
 
 def _reply(

@@ -1,4 +1,7 @@
-"""POST /v0/topics/:topic/diff — read from a cursor, at once or as soon as there is something."""
+"""POST /v0/topics/:topic/diff — read from a cursor, at once or as soon as there is something.
+
+A topic may be named by its alias.
+"""
 
 import logging
 from typing import Annotated, Any
@@ -16,6 +19,7 @@ from topics.model.batch import node_text
 from topics.model.config import U64, check_u64
 from topics.model.errors import TopicsError
 from topics.model.match import parse_match
+from topics.server.aliases import reached
 from topics.server.answers import elapsed_ms, encode, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import Request
@@ -50,6 +54,8 @@ _VIEWS = {(tags, metas): View(tags=tags, metas=metas) for tags in (False, True) 
 def diff_records(broker: Broker, request: Request, name: str) -> None:
     require_json(request)
     body = decode(request.body, _decoder)
+    if name not in broker.state.topics:
+        name = reached(broker, request, name)
     if wants_arrow(request):
         diff_in_bulk(broker, request, name, body)
         return

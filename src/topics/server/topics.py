@@ -10,6 +10,7 @@ from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.names import check_topic_name
 from topics.server.access import caller_of
+from topics.server.aliases import reached
 from topics.server.answers import send, send_error
 from topics.server.bodies import Query, decode, list_cursor, parse_list_cursor, require_json
 from topics.server.http import Request
@@ -43,7 +44,7 @@ def put_topic(broker: Broker, request: Request, name: str) -> None:
 def get_topic(broker: Broker, request: Request, name: str) -> None:
     check_topic_name(name)
     touch = Query(request.query).flag("touch", True)
-    topic = broker.topic(name)
+    topic = broker.topic(reached(broker, request, name))
     if touch:
         broker.touch(topic)
     send(request, 200, topic_state(broker, topic))
