@@ -63,6 +63,7 @@ def test_more_waiting_than_may_be_hot_is_refused(site: Site) -> None:
         site.append()
     with pytest.raises(Throttled):
         site.append()
+    assert site.broker.counts.no_room == 4
     site.runtime.run()
     site.append()
     site.runtime.run()

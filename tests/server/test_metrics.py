@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.house import House, in_house
+from tests.server.house import House, in_house, raw
 from tests.server.http.wire import until
 from topics.server import metrics as metrics_module
 from topics.server.metrics import wants_json
@@ -120,6 +120,21 @@ async def test_figures_are_those_of_the_topics(house: House) -> None:
     assert found["topics_wal_bytes_written_total"][""] > 0
     assert found["topics_ready"][""] == 1
     assert found["topics_recovery_progress"][""] == 1
+
+
+@in_house()
+async def test_writes_that_find_no_room_are_counted(house: House) -> None:
+    await house.ask("POST", "/v0/topics/a", RECORDS)
+    assert (await scraped(house))["topics_wal_submit_full_total"][""] == 0
+    keeper = house.broker.keeper
+    keeper.full = True
+    client = await house.connect()
+    await client.send(raw("POST", "/v0/topics/a", RECORDS))
+    await until(lambda: house.broker.counts.no_room == 1)
+    assert (await scraped(house))["topics_wal_submit_full_total"][""] == 1
+    keeper.full = False
+    keeper.on_room()
+    assert (await client.answer()).json["last_seq"] == 4
 
 
 @in_house()

@@ -544,6 +544,7 @@ class Broker:
 
         Raises Throttled when as much waits already as may be hot, or as one request may bring.
         """
+        self.counts.no_room += 1
         most = max(self.keeper.settings.hot_bytes, self.limits.max_body_bytes)
         if self._waiting and self._waiting_bytes + size > most:
             raise Throttled("records come faster than the disk takes them", retry_after_ms=200)

@@ -4,11 +4,13 @@
 class Counts:
     """Only ever grows. Each is added to where the thing happens, once a request or less."""
 
-    __slots__ = ("appends", "reads", "records_read", "tombstones")
+    __slots__ = ("appends", "no_room", "reads", "records_read", "tombstones")
 
     def __init__(self) -> None:
         self.appends = 0
         """Writes acknowledged, not counting those recognised as repeats."""
+        self.no_room = 0
+        """Times a write found memory full of records that are being sealed; it waited or was refused."""
         self.reads = 0
         self.records_read = 0
         self.tombstones = 0

@@ -300,8 +300,8 @@ def broker_metrics(broker: Broker) -> list[Metric]:
         _gauge("topics_wal_queue_depth_peak", "The most there were in one write.", committer.queue_depth_peak),
         _counter(
             "topics_wal_submit_full_total",
-            "Commits refused because a queue was full; they are never, since they are written every turn.",
-            0,
+            "Times a write found no room because records come faster than segments are sealed; it waited or got 429.",
+            counts.no_room,
         ),
         _counter("topics_wal_write_failures_total", "Writes to the log that failed.", committer.write_failures_total),
         _gauge("topics_wal_read_only", "1 when a failed sync has made a shard read-only.", int(committer.read_only)),
