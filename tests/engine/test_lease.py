@@ -176,6 +176,47 @@ def test_a_job_that_is_leaving_is_nobodys_and_comes_back_if_the_log_refuses() ->
     assert queue.take() == [1], "its deadline has passed meanwhile"
 
 
+def test_acks_of_one_delivery_that_are_on_their_way_apart_do_not_touch_each_other() -> None:
+    """The first job is evicted while its ack is on its way; then the ack of the second is all that is left of the delivery."""
+    queue = Queue(2)
+    queue.claim(2)
+    first, _ = queue.leases.held_by("w", [1], None)
+    queue.leases.leave(first)
+    queue.partition.apply_evicted(Evicted(1, 0, 2, 1))
+    second, _ = queue.leases.held_by("w", [2], None)
+    queue.leases.leave(second)
+    queue.leases.acked(first)
+    assert queue.counters == (0, 1)
+    queue.leases.stay(second)
+    assert queue.counters == (0, 1)
+    assert queue.leases.held_by("w", [2], None)[1] == []
+    queue.now += 101
+    assert queue.take() == [2]
+
+
+def test_a_delivery_that_was_deleted_while_its_ack_was_on_its_way_is_counted_once() -> None:
+    queue = Queue(2)
+    queue.claim(2)
+    parts, _ = queue.leases.held_by("w", [1, 2], None)
+    queue.leases.leave(parts)
+    queue.partition.apply_evicted(Evicted(1, 0, 3, 1))
+    queue.leases.acked(parts)
+    assert queue.counters == (0, 0)
+    assert queue.leases._grants == 0
+
+
+def test_whoever_waits_looks_again_when_the_log_refuses_an_ack() -> None:
+    """The lease may have run out meanwhile, when nobody could be told."""
+    queue = Queue(1)
+    queue.claim(1)
+    woken: list[int] = []
+    parts, _ = queue.leases.held_by("w", [1], None)
+    queue.leases.leave(parts)
+    queue.leases.wake = lambda: woken.append(1)
+    queue.leases.stay(parts)
+    assert woken == [1]
+
+
 def test_a_delayed_return_counts_nowhere_until_it_is_due() -> None:
     queue = Queue(1)
     queue.claim(1)

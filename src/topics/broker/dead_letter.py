@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topics.broker.append import Append, AppendGroup, decide_append
+from topics.broker.barrier import other_lanes, when_safe
 from topics.broker.committer import Commit, Lane
 from topics.engine.lease import Leases, seqs_bytes
 from topics.engine.partition import Partition
@@ -40,41 +41,46 @@ def move(broker: "Broker", topic: Topic, partition: Partition, seqs: list[int], 
     leases = _leases(partition)
 
     def act(lane: Lane, release: Callable[[], None]) -> None:
-        # They were set aside in the order in which they came back; deletes take seqs in ascending order.
-        alive = sorted([seq for seq in seqs if partition.is_live(seq)])
-        if broker.state.by_id.get(topic.id) is not topic or not alive:
-            release()
-            done(0)
-            return
-        if target_name not in broker.state.topics and not topic.config.auto_create:
-            release()
-            leases.not_moved(alive)
-            done(0)
-            return
-        try:
-            commit = _decide(broker, topic, partition, target_name, alive)
-        except TopicsError:
-            release()
-            if len(alive) > 1:
-                # What is too much at once may fit in parts.
-                half = len(alive) // 2
-
-                def rest(moved: int) -> None:
-                    move(broker, topic, partition, alive[half:], lambda more: done(moved + more))
-
-                move(broker, topic, partition, alive[:half], rest)
-            else:
+        def write(unsafe: TopicsError | None) -> None:
+            # They were set aside in the order in which they came back; deletes take seqs in ascending order.
+            alive = sorted([seq for seq in seqs if partition.is_live(seq)])
+            if broker.state.by_id.get(topic.id) is not topic or not alive:
+                release()
+                done(0)
+                return
+            if unsafe is not None or (target_name not in broker.state.topics and not topic.config.auto_create):
+                release()
                 leases.not_moved(alive)
                 done(0)
-            return
-        commit.over = (release, done)
-        broker.committer.submit(lane, commit)
+                return
+            try:
+                commit = _decide(broker, lane, topic, partition, target_name, alive)
+            except TopicsError:
+                release()
+                if len(alive) > 1:
+                    # What is too much at once may fit in parts.
+                    half = len(alive) // 2
+
+                    def rest(moved: int) -> None:
+                        move(broker, topic, partition, alive[half:], lambda more: done(moved + more))
+
+                    move(broker, topic, partition, alive[:half], rest)
+                else:
+                    leases.not_moved(alive)
+                    done(0)
+                return
+            commit.over = (release, done)
+            broker.committer.submit(lane, commit)
+
+        target = broker.state.topics.get(target_name)
+        others = other_lanes(broker.committer, lane, [] if target is None else [target.id])
+        when_safe(broker.committer, others, write)
 
     broker.together([topic.name, target_name], act)
 
 
-def _decide(broker: "Broker", topic: Topic, partition: Partition, name: str, seqs: list[int]) -> "Move":
-    broker.committer.check_writable(broker.committer.lane_of(topic.id))
+def _decide(broker: "Broker", lane: Lane, topic: Topic, partition: Partition, name: str, seqs: list[int]) -> "Move":
+    broker.committer.check_writable(lane)
     target = broker.state.topics.get(name)
     created = None
     if target is None:
@@ -90,19 +96,20 @@ def _decide(broker: "Broker", topic: Topic, partition: Partition, name: str, seq
         broker.state.next_topic_id = created.topic_id + 1
         broker.creating += 1
         broker.keep_busy(name)
-    return Move(broker, topic, partition, seqs, target, group, created)
+    return Move(broker, lane, topic, partition, seqs, target, group, created)
 
 
 class Move(Commit):
     """Jobs on their way from a queue to another topic."""
 
-    __slots__ = ("_broker", "_created", "_group", "_leases", "_seqs", "_target", "_topic", "over")
+    __slots__ = ("_broker", "_created", "_group", "_lane", "_leases", "_seqs", "_target", "_topic", "over")
 
     partition: Partition
 
     def __init__(
         self,
         broker: "Broker",
+        lane: Lane,
         topic: Topic,
         partition: Partition,
         seqs: list[int],
@@ -122,6 +129,7 @@ class Move(Commit):
         self.sync = True
         group.partition.waiting_sync += 1
         self._broker = broker
+        self._lane = lane
         self._topic = topic
         self._seqs = seqs
         self._target = target
@@ -147,7 +155,13 @@ class Move(Commit):
     def take_back(self) -> None:
         self._group.partition.waiting_sync -= 1
         self._leases.dead_letters_decided -= len(self._seqs)
+        log = self._group.partition
+        next_seq = log.next_seq
         self._group.take_back()
+        if self._lane.shard.failed:
+            # The frame may stand there all the same, and the next start find it: in a topic of another shard, which goes
+            # on, nobody else may get these seqs.
+            log.next_seq = next_seq
 
     def fail(self, error: TopicsError) -> None:
         self._group.fail(error)

@@ -340,6 +340,10 @@ class Queues:
                 partition.kill(acked)
             answer([(asker, settled(topic, partition, len(acked), skipped))])
             return
+        for _, done in parts:
+            # What is deleted is counted, so it must be readable; found out later it would be everybody's trouble.
+            first, last = (done[0], done[-1]) if isinstance(done, range) else (min(done), max(done))
+            partition.check(first, last)
         group: AckGroup | None = leases.acks
         if group is None:
             lane = broker.committer.lane_of(topic.id)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from topics.broker.append import check_room, choose_partition
+from topics.broker.barrier import other_lanes, when_safe
 from topics.broker.committer import Commit, Lane
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
@@ -231,11 +232,12 @@ class _Piece(Struct):
 class CommitTogether(Commit):
     """Everything a commit names becomes readable, and the fence moves, in one frame."""
 
-    __slots__ = ("_broker", "_pieces", "_placed", "_release", "_reply", "_request")
+    __slots__ = ("_broker", "_lane", "_pieces", "_placed", "_release", "_reply", "_request")
 
     def __init__(
         self,
         broker: "Broker",
+        lane: Lane,
         request: CommitRequest,
         pieces: list[_Piece],
         release: Callable[[], None],
@@ -247,6 +249,7 @@ class CommitTogether(Commit):
         fenced = request.producer is not None or bool(request.facts)
         self.sync = fenced or any([each.topic.config.durability == "fsync" for each in pieces])
         self._broker = broker
+        self._lane = lane
         self._request = request
         self._release = release
         self._reply = reply
@@ -281,7 +284,10 @@ class CommitTogether(Commit):
             partition, page = piece.partition, piece.page
             partition.pending_records -= page.count
             partition.pending_bytes -= page.size
-            partition.next_seq = min(partition.next_seq, page.first_seq)
+            if not self._lane.shard.failed:
+                # Otherwise the frame may stand there all the same, and the next start find it: in a topic of another shard,
+                # which goes on, nobody else may get these seqs.
+                partition.next_seq = min(partition.next_seq, page.first_seq)
 
     def fail(self, error: TopicsError) -> None:
         self._reply(error)
@@ -348,18 +354,30 @@ def commit(broker: "Broker", request: CommitRequest, reply: CommitReply) -> None
         broker.committing[producer] = []
 
     def act(lane: Lane, release: Callable[[], None]) -> None:
-        try:
-            broker.committer.check_writable(lane)
-            # Looked up again: between the first look and this moment other requests may have come first.
-            together = CommitTogether(broker, request, _pieces(broker, request), release, reply)
-        except TopicsError as error:
+        def refuse(error: TopicsError) -> None:
             release()
             reply(error)
             if producer is not None:
                 for again in broker.committing.pop(producer, []):
                     again()
-            return
-        broker.committer.submit(lane, together)
+
+        def write(unsafe: TopicsError | None) -> None:
+            if unsafe is not None:
+                refuse(unsafe)
+                return
+            try:
+                broker.committer.check_writable(lane)
+                # Looked up again: between the first look and this moment other requests may have come first.
+                together = CommitTogether(broker, lane, request, _pieces(broker, request), release, reply)
+            except TopicsError as error:
+                refuse(error)
+                return
+            together.sync = together.sync or bool(others)
+            broker.committer.submit(lane, together)
+
+        topics = [broker.state.topics[name] for name in names if name in broker.state.topics]
+        others = other_lanes(broker.committer, lane, [topic.id for topic in topics])
+        when_safe(broker.committer, others, write)
 
     broker.together(list(dict.fromkeys(names)), act)
 

@@ -32,7 +32,7 @@ class Grant(Struct, eq=False):
     basket: set[int] | None
     # How many of `seqs` are still held or leaving under this grant.
     open: int
-    # All that are left of it are leaving together; they then stay where they are among the held ones.
+    # All of it is leaving together; its jobs then stay where they are among the held ones.
     leaving: bool = False
 
     def lease_id(self, seq: int) -> str:

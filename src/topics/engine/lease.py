@@ -314,7 +314,8 @@ class Leases:
         """An ack or nack of these held jobs is on its way to the log: nobody else gets them meanwhile."""
         held = self._held
         for grant, seqs in parts:
-            if len(seqs) == grant.open:
+            if len(seqs) == grant.open == len(grant.seqs):
+                # Nothing of it ever went another way, so nothing else of it can be leaving.
                 grant.leaving = True
             else:
                 for seq in seqs:
@@ -348,6 +349,9 @@ class Leases:
                 self._held.put(seqs, grant)
             self._order += 1
             heappush(self._deadlines, (grant.deadline, self._order, grant))
+        if self.wake is not None:
+            # A deadline that has passed meanwhile was passed over.
+            self.wake()
 
     def extend(self, parts: list[Part], deadline: int) -> list[Grant]:
         """The jobs, all held, are leased until `deadline`, under the lease ids they have. Answers the grants that say so."""
@@ -523,7 +527,7 @@ class Leases:
 
     def _close_all(self, grant: Grant, count: int) -> None:
         grant.open -= count
-        if not grant.open:
+        if count and not grant.open:
             self._grants -= 1
             deadlines = self._deadlines
             if len(deadlines) > 2 * self._grants + SWEEP_LEAST:

@@ -368,6 +368,16 @@ class Partition:
                 first = end
         return found
 
+    def check(self, first: int, last: int) -> None:
+        """Raises CorruptStorage when a record of first..last cannot be read. Asked before they are taken away."""
+        segments = self.segments
+        for index in range(max(bisect_right(self._starts, first) - 1, 0), len(segments)):
+            segment = segments[index]
+            if segment.first_seq > last:
+                return
+            if segment.sealed and first <= segment.last_seq:
+                segment.check(max(first, segment.first_seq), min(last, segment.last_seq))
+
     def apply_deleted_below(self, fact: DeletedBelow) -> int:
         if fact.bound <= self.delete_below:
             return 0
