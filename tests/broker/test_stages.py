@@ -217,6 +217,16 @@ def test_writes_over_several_topics_become_readable_together() -> None:
     assert (site.texts("one"), site.texts("two")) == (["x"], ["y"])
 
 
+def test_seqs_of_a_commit_that_came_first_into_a_log_are_not_used_again_after_a_power_cut() -> None:
+    disk = disk_with_root()
+    site = Site(disk)
+    site.create("one")
+    site.commit(None, 0, one="x")
+    again = Site(disk.after_power_cut("none"))
+    assert again.broker.topic("one").partitions[0].next_seq > 1
+    assert again.texts("one") == ["x"]
+
+
 def test_records_of_a_stage_go_to_the_partitions_they_name() -> None:
     disk = disk_with_root()
     site = Site(disk)

@@ -247,7 +247,10 @@ class CommitTogether(Commit):
         super().__init__([], logs[0] if logs else None, sum([piece.page.count for piece in pieces]))
         self.others = tuple(logs[1:])
         fenced = request.producer is not None or bool(request.facts)
-        self.sync = fenced or any([each.topic.config.durability == "fsync" for each in pieces])
+        # What comes first into a log is synced whatever its class, as a first write is (see `append.py`).
+        self.sync = fenced or any(
+            [each.topic.config.durability == "fsync" or not each.partition.head_seq for each in pieces]
+        )
         self._broker = broker
         self._lane = lane
         self._request = request
