@@ -7,7 +7,7 @@ nothing, because the frame is. (Single records, socket left out: 15 to 17 us for
 Two writes with the same idempotency key in flight become one: the second waits for the first and gets its seqs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -56,13 +56,13 @@ class AppendGroup(Commit):
 
     __slots__ = (
         "answer",
+        "batches",
         "broker",
         "dues",
         "first_seq",
         "joined",
         "members",
         "page",
-        "pieces",
         "rich",
         "size",
         "timing",
@@ -80,14 +80,15 @@ class AppendGroup(Commit):
         self.ts = ts
         self.first_seq = partition.next_seq
         self.size = 0
+        self.waiters = 0
         # Up to so many records, plain writes join without a decision: nothing limits how much the topic holds.
         self.unseen_most = unseen_most
         self.members: list[Append] = []
-        # Plain writes of one record, each with its seq and whoever asked, and who answers all of them.
-        self.joined: list[tuple[int, Any]] = []
+        # Plain writes of one record: runs of those who asked, each with the seq of its first, and who answers all of them.
+        self.joined: list[tuple[int, Sequence[Any]]] = []
         self.answer: AnswerJoined = nobody_waits
-        # In the order of their seqs: what members wrote, and the payloads of those that joined.
-        self.pieces: list[Batch | bytes] = []
+        # In the order of their seqs.
+        self.batches: list[Batch] = []
         # Some record may have more than a payload.
         self.rich = False
         self.page: Page | None = None
@@ -100,6 +101,12 @@ class AppendGroup(Commit):
 
     def add(self, batch: Batch, member: Append) -> None:
         """The batch gets the next seqs of the partition."""
+        self.take(batch)
+        self.members.append(member)
+        self.waiters += 1
+        member.group = self
+
+    def take(self, batch: Batch) -> None:
         partition = self.partition
         count, size = batch.count, batch.size
         partition.next_seq += count
@@ -107,15 +114,9 @@ class AppendGroup(Commit):
         partition.pending_bytes += size
         self.records += count
         self.size += size
-        self.pieces.append(batch)
-        self.members.append(member)
-        member.group = self
+        self.batches.append(batch)
         if not batch.plain:
             self.rich = True
-
-    @property
-    def waiters(self) -> int:
-        return len(self.members) + len(self.joined)
 
     @property
     def key(self) -> str | None:
@@ -125,14 +126,13 @@ class AppendGroup(Commit):
         """Nothing is added any more; the records as one page."""
         page = self.page
         if page is None:
-            datas = [each if isinstance(each, bytes) else each.data for each in self.pieces]
-            data = datas[0] if len(datas) == 1 else SEPARATOR.join(datas)
+            batches = self.batches
+            data = batches[0].data if len(batches) == 1 else SEPARATOR.join([each.data for each in batches])
             metas = nodes = tags = None
             if self.rich:
-                batches = [None if isinstance(each, bytes) else each for each in self.pieces]
-                metas = joined_columns([(None, 1) if each is None else (each.metas, each.count) for each in batches])
-                nodes = joined_columns([(None, 1) if each is None else (each.nodes, each.count) for each in batches])
-                tags = joined_columns([(None, 1) if each is None else (each.tags, each.count) for each in batches])
+                metas = joined_columns([(each.metas, each.count) for each in batches])
+                nodes = joined_columns([(each.nodes, each.count) for each in batches])
+                tags = joined_columns([(each.tags, each.count) for each in batches])
             page = Page(self.first_seq, self.records, self.ts, data, metas, nodes, tags, self.size)
             self.page = page
             if self.partition.gathering is self:
@@ -185,7 +185,7 @@ class AppendGroup(Commit):
             broker.evict(topic, partition)
         broker.appended(topic, partition, page.size)
         self.timing = _timing(self.wal_ms, self.sync_ms)
-        broker.counts.appends += len(members) + len(joined)
+        broker.counts.appends += self.waiters
         for member in members:
             member.reply(member)
         if joined:

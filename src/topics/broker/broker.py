@@ -5,13 +5,13 @@ through `reply`, which gets the outcome or a TopicsError, exactly once.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from topics.broker.append import AnswerJoined, Append, AppendGroup, Reply, decide_append, open_group, takes_unseen
 from topics.broker.changes import ChangeDesk
 from topics.broker.checkpoint import Keeper, StorageSettings
-from topics.broker.committer import Committer, Consequences, Lane
+from topics.broker.committer import Arrivals, Committer, Consequences, Lane
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
 from topics.broker.counts import Counts
 from topics.broker.delete import DeleteRecords, RecordsGone
@@ -40,7 +40,6 @@ from topics.model.facts import (
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.names import check_topic_name
-from topics.model.page import RECORD_OVERHEAD
 from topics.model.route import Route
 from topics.storage.fs import FileSystem
 from topics.storage.wal import WalShard
@@ -314,42 +313,41 @@ class Broker:
                 return
         group = decide_append(self, topic, batch, reply)
         if group is not None:
-            committer = self.committer
-            committer.submit(committer.lanes[0] if len(committer.lanes) == 1 else committer.lane_of(topic.id), group)
+            self.committer.submit(self._lane(topic), group)
 
-    def join(self, name: str, data: bytes, asked: object, answer: AnswerJoined) -> bool:
-        """Append a record that is nothing but a payload, about which nothing is to be decided, to be answered together with others of its turn.
+    def join(self, name: str, batch: Batch, asked: Sequence[Any], answer: AnswerJoined) -> bool:
+        """Append writes of one record each, a plain batch in all, to be answered together with others of their turn.
 
-        False, and nothing has happened, when there is more to it: then it takes the way of `append`.
+        False, and nothing has happened, when there is something to decide about them: then each takes the way of `append`.
         """
         topic = self.state.topics.get(name)
         if topic is None or self._busy or self.keeper.full:
             return False
         partition = topic.partitions[0]
         group: AppendGroup | None = partition.gathering
-        if group is None or group.records >= PAGE_RECORDS:
+        if group is None or group.records + batch.count > PAGE_RECORDS:
             if not takes_unseen(topic, self.limits):
                 return False
             group = partition.gathering = open_group(self, topic, partition, True)
-            committer = self.committer
-            committer.submit(committer.lanes[0] if len(committer.lanes) == 1 else committer.lane_of(topic.id), group)
+            self.committer.submit(self._lane(topic), group)
         elif not group.unseen_most:
             return False
-        joined = group.joined
-        if not joined:
+        if not group.joined:
             group.answer = answer
         elif group.answer is not answer:
             return False
-        seq = partition.next_seq
-        partition.next_seq = seq + 1
-        partition.pending_records += 1
-        size = len(data) + RECORD_OVERHEAD
-        partition.pending_bytes += size
-        group.records += 1
-        group.size += size
-        group.pieces.append(data)
-        joined.append((seq, asked))
+        group.joined.append((partition.next_seq, asked))
+        group.waiters += len(asked)
+        group.take(batch)
         return True
+
+    def expect(self, topic: Topic, arrivals: Arrivals) -> None:
+        """What has come for the topic is looked at when its log is written."""
+        self.committer.expect(self._lane(topic), arrivals)
+
+    def _lane(self, topic: Topic) -> Lane:
+        lanes = self.committer.lanes
+        return lanes[0] if len(lanes) == 1 else self.committer.lane_of(topic.id)
 
     def delete_records(
         self,

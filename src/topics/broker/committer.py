@@ -26,6 +26,7 @@ a power cut recovery skips as many seqs as could have been handed out, so none i
 import errno
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from topics.broker.runtime import Runtime, Timer
 from topics.engine.partition import Partition
@@ -56,7 +57,7 @@ class Commit:
     have given their seqs back, the last first: `take_back`.
     """
 
-    __slots__ = ("facts", "lsn", "others", "partition", "records", "sync", "sync_ms", "wal_ms", "written_at")
+    __slots__ = ("facts", "lsn", "others", "partition", "records", "sync", "sync_ms", "waiters", "wal_ms", "written_at")
 
     def __init__(self, facts: list[Fact] | None = None, partition: Partition | None = None, records: int = 0) -> None:
         self.lsn = 0
@@ -69,14 +70,11 @@ class Commit:
         self.records = records
         # Whether the sync must come before `apply`.
         self.sync = False
+        # How many requests wait for it.
+        self.waiters = 1
         self.wal_ms = 0.0
         self.sync_ms = 0.0
         self.written_at = 0.0
-
-    @property
-    def waiters(self) -> int:
-        """How many requests wait for it."""
-        return 1
 
     def encode(self, synced_lsn: int) -> bytes:
         """The frame, made when the turn ends and nothing can be added any more."""
@@ -100,6 +98,20 @@ class Commit:
 
     def fail(self, error: TopicsError) -> None:
         raise NotImplementedError
+
+
+class Arrivals(Protocol):
+    """What has come and waits unread: when the log is written, whoever has gathered it reads all of it at once."""
+
+    @property
+    def sync(self) -> bool:
+        """Whether commits are to be expected from it that must be synced."""
+
+    @property
+    def waiters(self) -> int: ...
+
+    def open(self) -> None:
+        """Read what has come, and submit what follows from it."""
 
 
 class Note(Commit):
@@ -165,6 +177,7 @@ class Lane:
     __slots__ = (
         "bytes_at_sync",
         "commits",
+        "expected",
         "owed",
         "quick_syncs",
         "settled_lsn",
@@ -178,6 +191,8 @@ class Lane:
         self.shard = shard
         # Decided in this turn, in order.
         self.commits: list[Commit] = []
+        # To be read before the next write, each once.
+        self.expected: list[Arrivals] = []
         # Notes that could not be written.
         self.owed: list[Note] = []
         # Synced, and everything that waited for it is applied; the thread that syncs the shard runs ahead of this.
@@ -195,6 +210,11 @@ class Lane:
     @property
     def is_quick(self) -> bool:
         return self.quick_syncs >= QUICK_LEAST
+
+    def open_expected(self) -> None:
+        expected, self.expected = self.expected, []
+        for arrivals in expected:
+            arrivals.open()
 
     def count_sync(self, seconds: float) -> None:
         if seconds < QUICK_SECONDS:
@@ -259,6 +279,13 @@ class Committer:
             self._scheduled = True
             self._runtime.call_soon(self._turn_over)
 
+    def expect(self, lane: Lane, arrivals: Arrivals) -> None:
+        """As `submit`, for what is not decided yet: it is opened right before this lane is written."""
+        lane.expected.append(arrivals)
+        if not self._scheduled and not (lane.syncing and arrivals.sync):
+            self._scheduled = True
+            self._runtime.call_soon(self._turn_over)
+
     def note(self, lane: Lane, fact: Fact) -> int:
         """Remember a fact that is true already and may come late. Answers its lsn, unless writing it fails at first."""
         commit = Note([fact], lane)
@@ -276,6 +303,7 @@ class Committer:
         waited = self._turns_waited
         if self._crowd >= CROWD and waited < TURNS_MOST:
             crowd = sum([commit.waiters for lane in self.lanes for commit in lane.commits if commit.sync])
+            crowd += sum([arrivals.waiters for lane in self.lanes for arrivals in lane.expected if arrivals.sync])
             if not waited or crowd > self._crowd_seen:
                 self._turns_waited = waited + 1
                 self._crowd_seen = crowd
@@ -285,6 +313,9 @@ class Committer:
 
     def flush(self) -> None:
         """Write what is queued, apply what need not wait, start a sync for what must."""
+        for lane in self.lanes:
+            if lane.expected:
+                lane.open_expected()
         self._scheduled = False
         self._turns_waited = self._crowd_seen = 0
         for lane in self.lanes:
@@ -300,7 +331,7 @@ class Committer:
     @property
     def idle(self) -> bool:
         """Nothing is queued, waiting or being synced."""
-        return not any([lane.commits or lane.waiting or lane.syncing for lane in self.lanes])
+        return not any([lane.commits or lane.expected or lane.waiting or lane.syncing for lane in self.lanes])
 
     def _write(self, lane: Lane) -> None:
         commits = lane.commits
@@ -392,8 +423,7 @@ class Committer:
             if error is not None:
                 shard.failed = True
                 self._fail_waiting(lane)
-                if lane.commits:
-                    self._write(lane)
+                self._write_next(lane)
                 self.on_synced()
                 return
             self.syncs_total += 1
@@ -437,10 +467,15 @@ class Committer:
 
     def _go_on(self, lane: Lane) -> None:
         """What was kept back while the sync ran is written, and synced with whatever else waits for that."""
-        if lane.commits:
-            self._write(lane)
+        self._write_next(lane)
         if lane.waiting and not lane.syncing:
             self._start_sync(lane)
+
+    def _write_next(self, lane: Lane) -> None:
+        if lane.expected:
+            lane.open_expected()
+        if lane.commits:
+            self._write(lane)
 
     def _fail_waiting(self, lane: Lane) -> None:
         waiting = list(lane.waiting)

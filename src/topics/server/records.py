@@ -1,5 +1,6 @@
 """POST /v0/topics/:topic — append. The hottest handler: what it does not need it does not do."""
 
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 
@@ -7,14 +8,16 @@ from msgspec import Struct
 
 from topics.broker.append import Append, AppendGroup
 from topics.broker.broker import Broker
+from topics.broker.committer import CROWD
 from topics.broker.throttle import Throttle
-from topics.model.batch import Batch, decode_batch, decode_write, plain_batch
+from topics.model.batch import Batch, decode_batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.server.access import caller_of
 from topics.server.admission import Admission
 from topics.server.answers import send_error
 from topics.server.bodies import Query, require_json
 from topics.server.http import JSON_STARTS, LENGTHS, Request, respond_together
+from topics.server.inbox import Inboxes
 from topics.server.probes import not_serving
 from topics.server.routing import Handler
 from topics.server.service import Service
@@ -32,24 +35,27 @@ class Options(Struct, frozen=True):
     partition: int
     # A single record may be answered together with others: the answer holds nothing but what all of them have.
     joins: bool
+    # Where such requests wait for the end of their turn when there are many; None if each must be looked at when it comes.
+    door: Callable[[Request], bool] | None
 
 
 def appending(service: Service) -> Handler:
     """The handler, behind the throttle."""
     throttle = service.throttle
+    inboxes = Inboxes(service, answer_joined)
 
     def handle(request: Request, name: str) -> None:
         broker = service.broker
         if broker is None or service.stopping:
             raise not_serving(service)
-        if throttle.closed and park_append(throttle, broker, request, name):
+        if throttle.closed and park_append(throttle, broker, inboxes, request, name):
             return
-        append_records(broker, request, name)
+        append_records(broker, inboxes, request, name)
 
     return handle
 
 
-def append_records(broker: Broker, request: Request, name: str, waited_ms: float = 0.0) -> None:
+def append_records(broker: Broker, inboxes: Inboxes, request: Request, name: str, waited_ms: float = 0.0) -> None:
     """`waited_ms` is how long the throttle has kept the write waiting."""
     limits = broker.limits
     admission: Admission = request.head.memo  # type: ignore[assignment]
@@ -57,17 +63,19 @@ def append_records(broker: Broker, request: Request, name: str, waited_ms: float
     if not isinstance(options, Options):
         if not is_arrow(request):
             require_json(request)
-        options = admission.note = read_options(request, limits.max_key_chars)
+        options = admission.note = read_options(request, limits.max_key_chars, admission, inboxes)
     if options.arrow:
         append_arrow(broker, request, name, options, waited_ms)
         return
-    decoded = decode_write(request.body, limits)
-    if isinstance(decoded, bytes):
-        if options.joins and not waited_ms and broker.join(name, decoded, request, answer_joined):
-            return
-        batch = plain_batch(decoded)
-    else:
-        batch = decoded
+    batch = decode_batch(request.body, limits)
+    if (
+        options.joins
+        and batch.plain
+        and batch.count == 1
+        and not waited_ms
+        and broker.join(name, batch, (request,), answer_joined)
+    ):
+        return
     if batch.config is not None and isinstance(batch.config.dead_letter, str):
         caller_of(request).check_topic(batch.config.dead_letter)
     if batch.key is None and options.key is not None:
@@ -89,8 +97,9 @@ def _answer(request: Request, return_seqs: bool, waited_ms: float, outcome: Appe
 def answer_joined(group: AppendGroup, error: TopicsError | None) -> None:
     """What `_answer` does for one write, for all single records that joined a group."""
     if error is not None:
-        for _, request in group.joined:
-            send_error(request, error)
+        for _, requests in group.joined:
+            for request in requests:
+                send_error(request, error)
         return
     now = perf_counter()
     before = b'\r\n{"topic":"%b","first_seq":' % group.topic.name_bytes
@@ -100,19 +109,28 @@ def answer_joined(group: AppendGroup, error: TopicsError | None) -> None:
     )
     behind = b',%b,"throttle_wait_ms":0.0}}' % group.timing
     fixed = len(before) - 2 + len(LAST_SEQ) + len(SEQS) + len(between) + len(behind)
-    start, answers = JSON_STARTS[200], []
-    for seq, request in group.joined:
-        digits = b"%d" % seq
-        us = int((now - request.received_at) * 1_000_000)
-        took = MILLISECONDS[us] if us < 5000 else b"%d.%03d" % divmod(us, 1000)
-        length = LENGTHS[fixed + 3 * len(digits) + len(took)]
-        answers.append(
-            (request, b"".join((start, length, before, digits, LAST_SEQ, digits, SEQS, digits, between, took, behind)))
-        )
-    respond_together(answers, now)
+    for first_seq, requests in group.joined:
+        messages = []
+        # Most answers of a group are of one length.
+        length, start = -1, b""
+        for seq, request in enumerate(requests, first_seq):
+            digits = b"%d" % seq
+            us = int((now - request.received_at) * 1_000_000)
+            took = MILLISECONDS[us] if us < 5000 else b"%d.%03d" % divmod(us, 1000)
+            if length != fixed + 3 * len(digits) + len(took):
+                length = fixed + 3 * len(digits) + len(took)
+                start = JSON_STARTS[200] + LENGTHS[length] + before
+            messages.append(digits.join((start, LAST_SEQ, SEQS, between)) + took + behind)
+        respond_together(zip(requests, messages, strict=True), now)
+    if group.waiters >= CROWD:
+        for _, requests in group.joined:
+            if len(requests) == 1:
+                # Handled for itself among so many: let the next one wait for the others.
+                head = requests[0].head
+                head.take = head.memo.note.door
 
 
-def park_append(throttle: Throttle, broker: Broker, request: Request, name: str) -> bool:
+def park_append(throttle: Throttle, broker: Broker, inboxes: Inboxes, request: Request, name: str) -> bool:
     """Whether the throttle keeps the write waiting, or has refused it. The body is not looked at before it goes in."""
     topic = broker.state.topics.get(name)
     priority = 0 if topic is None else topic.effective_priority(broker.runtime.now_ms())
@@ -131,7 +149,7 @@ def park_append(throttle: Throttle, broker: Broker, request: Request, name: str)
         if request.closed:
             return
         try:
-            append_records(broker, request, name, waited_ms)
+            append_records(broker, inboxes, request, name, waited_ms)
         except TopicsError as error:
             send_error(request, error)
 
@@ -193,13 +211,16 @@ NO_WAIT = b"0.0}}"
 _NO_TIMING = b'"wal_append_ms":0.0,"fsync_ms":0.0'
 
 
-def read_options(request: Request, max_key_chars: int) -> Options:
+def read_options(request: Request, max_key_chars: int, admission: Admission, inboxes: Inboxes) -> Options:
     # An empty key says nothing; taken for one it would make strangers' writes the same.
     header = request.header(b"idempotency-key")
     key = _header_key(header, max_key_chars) if header else None
     query = Query(request.query)
     return_seqs, partition = query.flag("return_seqs", True), query.number("partition", 0)
-    return Options(return_seqs, key, is_arrow(request), partition, joins=return_seqs and key is None)
+    joins = return_seqs and key is None
+    unseen = joins and request.head.plain and not admission.counted and not admission.once
+    door = inboxes.door(admission.name) if unseen else None
+    return Options(return_seqs, key, is_arrow(request), partition, joins, door)
 
 
 def _header_key(header: bytes, most_chars: int) -> str:

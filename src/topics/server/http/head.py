@@ -4,9 +4,16 @@ llhttp refuses most of what is wrong with a head (bare LF, folded lines, both le
 `read_head` refuses what llhttp lets pass and two servers might read differently.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .refusal import EXPECTATION_FAILED, TRANSFER_UNSUPPORTED, VERSION_UNSUPPORTED, Refused, malformed
+
+if TYPE_CHECKING:
+    from .request import Request
 
 # A second line of one of these leaves open which one counts. Others are lists, and are joined.
 SINGLE = frozenset(
@@ -48,6 +55,7 @@ class RequestHead:
         "path",
         "plain",
         "query",
+        "take",
     )
 
     def __init__(self, method: bytes, path: bytes, query: bytes, headers: dict[bytes, bytes], keep_alive: bool) -> None:
@@ -74,6 +82,8 @@ class RequestHead:
         """Header lines the application wants in every answer to this head. Only looked at when it is not `plain`."""
         self.memo: object = None
         """The application's own: what it concluded from this head and need not work out again."""
+        self.take: Callable[[Request], bool] | None = None
+        """The application's own: asked before `handle` is called. True when it has taken the request to answer it later."""
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header by its lower-case name; several lines of it are joined by commas."""

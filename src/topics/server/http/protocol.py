@@ -192,6 +192,9 @@ class Connection(asyncio.Protocol):
                 self.idle = False
                 self._since = now = self.clock()
                 self.current = request = Request(self, head, body, now)
+                take = head.take
+                if take is not None and take(request):
+                    return
                 try:
                     self._handle(request)
                 except Exception as error:  # noqa: BLE001 - whatever it is becomes a 500, and the server goes on
@@ -282,6 +285,12 @@ class Connection(asyncio.Protocol):
             self.proceed()
         else:
             self.idle = True
+
+    def call(self, request: Request) -> None:
+        try:
+            self._handle(request)
+        except Exception as error:  # noqa: BLE001 - as in `data_received`
+            self._failed(request, error)
 
     def aside(self, work: Callable[[], Result], then: Callable[[Result], None], held_bytes: int = 0) -> None:
         """Run `work` in a thread and `then` with what it returns here. Nobody waits but the current request.
@@ -511,13 +520,7 @@ class Connection(asyncio.Protocol):
         if head.coding and body:
             self._inflate(request)
         else:
-            self._call(request)
-
-    def _call(self, request: Request) -> None:
-        try:
-            self._handle(request)
-        except Exception as error:  # noqa: BLE001 - as in `data_received`
-            self._failed(request, error)
+            self.call(request)
 
     def _inflate(self, request: Request) -> None:
         inflation = Inflation(request.body, self.limits.max_body_bytes)
@@ -528,12 +531,12 @@ class Connection(asyncio.Protocol):
             return
         if body is not None:
             request.body = body
-            self._call(request)
+            self.call(request)
             return
 
         def then(body: bytes) -> None:
             request.body = body
-            self._call(request)
+            self.call(request)
 
         held = self._listener.held
         if held.total + len(request.body) > self.limits.max_held_bytes:

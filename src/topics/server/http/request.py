@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -63,6 +63,10 @@ class Request(Struct, eq=False):
     def peer(self) -> Any:
         """The client's address as the socket module gives it, None when it is gone."""
         return self._connection.peer()
+
+    def handle(self) -> None:
+        """Have the application handle it: for whoever has taken it and finds that it is not his."""
+        self._connection.call(self)
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
         """Call `callback` once if the client goes away before the answer; at once if it has gone.
@@ -231,7 +235,7 @@ class Request(Struct, eq=False):
         connection.answered()
 
 
-def respond_together(answers: list[tuple[Request, bytes]], now: float) -> None:
+def respond_together(answers: Iterable[tuple[Request, bytes]], now: float) -> None:
     """What `respond(200, body)` does for one request, for many at the time `now`.
 
     Each gets a whole message, made of `JSON_STARTS[200]`, an entry of `LENGTHS`, an empty line and the body: who renders

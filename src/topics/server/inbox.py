@@ -1,0 +1,94 @@
+"""Inboxes: writes of single records wait unread until their turn is over, and are then read all at once.
+
+A writer of single records sends the same head over and over. Once it is known that such a head means a plain write, the
+requests that begin with it go into the inbox of their topic as they are. When the log is about to be written, their bodies are
+decoded as one text, become one batch, and are answered together: no handler is called for any of them. (10 writers, socket
+left out: 3.7 us a write; handled one by one 4.8.)
+
+What turns out to be something else is handled as if it had just arrived, and its head goes there directly from then on.
+"""
+
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+from topics.broker.append import AnswerJoined
+from topics.engine.segment import PAGE_RECORDS
+from topics.model.batch import decode_singles
+from topics.server.http import Request
+from topics.server.service import Service
+
+
+class Inbox:
+    """The writes of one topic that have come in this turn."""
+
+    __slots__ = ("__weakref__", "_answer", "_name", "_requests", "_service", "sync")
+
+    def __init__(self, service: Service, name: str, answer: AnswerJoined) -> None:
+        self._service = service
+        self._name = name
+        self._answer = answer
+        self._requests: list[Request] = []
+        self.sync = False
+
+    @property
+    def waiters(self) -> int:
+        return len(self._requests)
+
+    def take(self, request: Request) -> bool:
+        """Whether it waits here now. If not, there may be something to decide about it."""
+        requests = self._requests
+        if not requests and not self._is_expected():
+            return False
+        requests.append(request)
+        return True
+
+    def open(self) -> None:
+        requests, self._requests = self._requests, []
+        if len(requests) == 1:
+            # A lone writer gains nothing by waiting to be read.
+            _handle_alone(requests)
+            return
+        for start in range(0, len(requests), PAGE_RECORDS):
+            self._read(requests[start : start + PAGE_RECORDS])
+
+    def _read(self, requests: list[Request]) -> None:
+        broker = self._service.broker
+        assert broker is not None
+        batch = decode_singles([request.body for request in requests], broker.limits)
+        if batch is not None and broker.join(self._name, batch, requests, self._answer):
+            return
+        _handle_alone(requests)
+
+    def _is_expected(self) -> bool:
+        service = self._service
+        broker = service.broker
+        if broker is None or service.stopping or service.throttle.closed:
+            return False
+        topic = broker.state.topics.get(self._name)
+        if topic is None:
+            return False
+        self.sync = topic.config.durability == "fsync"
+        broker.expect(topic, self)
+        return True
+
+
+def _handle_alone(requests: list[Request]) -> None:
+    for request in requests:
+        request.head.take = None
+        request.handle()
+
+
+class Inboxes:
+    """One inbox for each topic that somebody writes single records to. They last as long as a head that leads to them."""
+
+    def __init__(self, service: Service, answer: AnswerJoined) -> None:
+        self._service = service
+        self._answer = answer
+        self._by_name: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
+
+    def door(self, name: str) -> Callable[[Request], bool]:
+        """Where to hand in requests."""
+        inbox = self._by_name.get(name)
+        if inbox is None:
+            inbox = self._by_name[name] = Inbox(self._service, name, self._answer)
+        return inbox.take
