@@ -1,9 +1,8 @@
 """Single records that come in one turn of the loop are one frame of the log, and each is answered as if it had been alone."""
 
-import asyncio
 import errno
 import re
-from typing import Any, cast
+from typing import Any
 
 from tests.server.house import House, error_of, in_house, raw
 from tests.server.http.wire import Answer, Sink, until
@@ -16,8 +15,8 @@ async def in_one_turn(house: House, *requests: bytes) -> list[Answer]:
     """Send each on a connection of its own before any of them can be answered."""
     sinks = []
     for request in requests:
-        connection, sink = Connection(house.listener), Sink()
-        connection.connection_made(cast(asyncio.Transport, sink))
+        connection = Connection(house.listener)
+        sink = Sink.plugged_into(connection)
         connection.data_received(request)
         sinks.append(sink)
     await until(lambda: all(sink.written for sink in sinks))
@@ -109,8 +108,8 @@ async def test_when_the_log_takes_nothing_all_are_told_and_no_seq_is_used(house:
 @in_house()
 async def test_a_client_that_is_gone_takes_no_answer_from_the_others(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", numbered(0))
-    gone, sink = Connection(house.listener), Sink()
-    gone.connection_made(cast(asyncio.Transport, sink))
+    gone = Connection(house.listener)
+    sink = Sink.plugged_into(gone)
     gone.data_received(post("t", numbered(1)))
     gone.connection_lost(None)
     answers = await in_one_turn(house, post("t", numbered(2)), post("t", numbered(3)))
@@ -153,8 +152,8 @@ async def test_a_capped_topic_decides_about_each(house: House) -> None:
 @in_house()
 async def test_pipelined_single_records_are_answered_in_order(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", numbered(0))
-    connection, sink = Connection(house.listener), Sink()
-    connection.connection_made(cast(asyncio.Transport, sink))
+    connection = Connection(house.listener)
+    sink = Sink.plugged_into(connection)
     connection.data_received(b"".join([post("t", numbered(number)) for number in range(1, 6)]))
     await until(lambda: sink.written.count(b"first_seq") == 5)
     assert re.findall(rb'"first_seq":(\d+)', sink.written) == [b"2", b"3", b"4", b"5", b"6"]

@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 
@@ -223,6 +223,16 @@ class Sink:
         self.written = b""
         self.ended = False
         self.buffered_bytes = 0
+        self._on_close: Callable[[], object] = lambda: None
+
+    @classmethod
+    def plugged_into(cls, connection: Connection) -> "Sink":
+        """The other end of the connection, which is lost when this is closed."""
+        sink = cls()
+        loop = asyncio.get_running_loop()
+        sink._on_close = lambda: connection.closed or loop.call_soon(connection.connection_lost, None)
+        connection.connection_made(cast(asyncio.Transport, sink))
+        return sink
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -234,7 +244,9 @@ class Sink:
         self.ended = True
 
     def close(self) -> None:
-        self.ended = True
+        if not self.ended:
+            self.ended = True
+            self._on_close()
 
     abort = close
 

@@ -1,0 +1,306 @@
+"""Single records of many writers are read all at once; nobody can tell, whatever the others send."""
+
+import errno
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.server.house import House, in_house, raw
+from tests.server.http.wire import Answer, Sink, until
+from topics.engine.segment import PAGE_RECORDS
+from topics.server.http import Request
+from topics.server.http.protocol import Connection
+
+
+class Writers:
+    """Connections that write to one topic, each one request at a time."""
+
+    def __init__(self, house: House, count: int, topic: str = "t", headers: tuple[str, ...] = ()) -> None:
+        self.house = house
+        self.topic = topic
+        self.headers = headers
+        # What the application was asked to handle.
+        self.handled: list[Request] = []
+        handle = house.listener.handle
+
+        def observed(request: Request) -> None:
+            self.handled.append(request)
+            handle(request)
+
+        house.listener.handle = observed  # type: ignore[method-assign]
+        self.connections: list[tuple[Connection, Sink]] = []
+        for _ in range(count):
+            connection = Connection(house.listener)
+            self.connections.append((connection, Sink.plugged_into(connection)))
+        house.listener.handle = handle  # type: ignore[method-assign]
+
+    def send(self, *bodies: Any) -> None:
+        self.handled.clear()
+        for (connection, sink), body in zip(self.connections, bodies, strict=False):
+            sink.written = b""
+            connection.data_received(raw("POST", f"/v0/topics/{self.topic}", body, headers=self.headers))
+
+    async def turn(self, *bodies: Any) -> list[Answer]:
+        """Each writer sends one of the bodies before any of them can be answered."""
+        self.send(*bodies)
+        sinks = [sink for _, sink in self.connections[: len(bodies)]]
+        await until(lambda: all(sink.written for sink in sinks))
+        return [parsed(sink.written) for sink in sinks]
+
+    async def settle_in(self) -> "Writers":
+        """Until they wait for each other."""
+        for _ in range(3):
+            await self.turn(*[numbered(0)] * len(self.connections))
+        await self.turn(*[numbered(0)] * len(self.connections))
+        return self
+
+
+def parsed(written: bytes) -> Answer:
+    head, _, body = written.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    assert int(headers["content-length"]) == len(body), "exactly one answer"
+    return Answer(int(status.split()[1]), headers, body, head)
+
+
+def numbered(number: int) -> dict[str, Any]:
+    return {"records": [{"data": number}]}
+
+
+async def records_of(house: House, topic: str = "t") -> dict[int, Any]:
+    records: dict[int, Any] = {}
+    from_seq, caught_up = 0, False
+    while not caught_up:
+        page = (await house.ask("POST", f"/v0/topics/{topic}/diff", {"from_seq": from_seq})).json
+        records |= {record["$seq"]: record["data"] for record in page["records"]}
+        from_seq, caught_up = page["next_from_seq"], page["caught_up"]
+    return records
+
+
+@in_house()
+async def test_many_writers_are_read_at_once_and_each_is_told_where_its_own_record_is(house: House) -> None:
+    writers = await Writers(house, 8).settle_in()
+    assert not writers.handled, "nobody was handled alone"
+    frames = house.broker.committer.frames_total
+    answers = await writers.turn(*[numbered(number) for number in range(1, 9)])
+    assert house.broker.committer.frames_total == frames + 1
+    assert not writers.handled
+    records = await records_of(house)
+    for number, answer in enumerate(answers, 1):
+        assert answer.status == 200
+        assert [records[seq] for seq in answer.json["seqs"]] == [number]
+        assert answer.json["head_seq"] == max(records)
+
+
+@in_house()
+async def test_a_lone_writer_is_handled_when_it_comes(house: House) -> None:
+    writers = await Writers(house, 8).settle_in()
+    for number in range(3):
+        (answer,) = await writers.turn(numbered(number))
+        assert len(writers.handled) == 1
+        assert writers.handled[0].head.take is None, "the next one does not even ask"
+        assert (await records_of(house))[answer.json["first_seq"]] == number
+    await writers.settle_in()
+    assert not writers.handled, "and joins the others again when they come back"
+
+
+@in_house()
+async def test_more_writers_than_a_page_holds_are_all_answered(house: House) -> None:
+    writers = await Writers(house, PAGE_RECORDS + 50).settle_in()
+    answers = await writers.turn(*[numbered(number) for number in range(PAGE_RECORDS + 50)])
+    records = await records_of(house)
+    assert [records[answer.json["first_seq"]] for answer in answers] == list(range(PAGE_RECORDS + 50))
+
+
+# What is not one plain record, or not JSON, or only looks like one when something stands before or behind it.
+STRANGE = [
+    b"",
+    b"null",
+    b"{",
+    b"[]",
+    b'{"records":[]}',
+    b'{"records":[{"data":1},{"data":2}]}',
+    b'{"records":[{"data":1,"tag":"t"}]}',
+    b'{"records":[{"data":1}],"node":"n"}',
+    b'{"records":[{"data":1}],"idempotency_key":null}',
+    b'{"records":[{"data":1}],"partition":0}',
+    b'{"records":[{"data":1}],"create":false}',
+    b'{\n "records": [\n  {"data": 1}\n ]\n}',
+    b'{"records":[{"data":1}]}\n',
+    b'{"records":[{"data":1}]}\n{"records":[{"data":2}]}',
+    b'{"records":[{"data":1}]}{"records":[{"data":2}]}',
+    b'{"records":[{"data":1}]} {"records":[{"data":2}]}',
+    b'{"records":[{"data":1}]}\r{"records":[{"data":2}]}',
+    b'{"records":[{"data":1}]},{"records":[{"data":2}]}',
+    b'{"records":[{"data":1}]},',
+    b'{"records":[{"data":[1',
+    b'2]}]}',
+    b',2]}]}',
+    b'{"records":[{"data":"',
+    b'"}]}',
+    b' {"records" : [ {"data" : "spaced" } ] } ',
+    '{"records":[{"data":"zwölf"}]}'.encode(),
+    '{"records":[{"data":"zwölf"}]}'.encode("latin-1"),
+    b'{"records":[{"data":"\xc3',
+    b'\xb6"}]}',
+    b'{"records":[{"data":"\\ud800"}]}',
+    b'{"records":[{"data":NaN}]}',
+    b'{"records":[{"data":01}]}',
+    b'{"records":[{"data":' + b"[" * 5000 + b"]" * 5000 + b"}]}",
+    b'{"records":[{"data":1,"data":2}]}',
+    b'{"records":[{}]}',
+    b'{"records":[{"data":1}],"records":[{"data":2}]}',
+    b'{"records":[{"data":"' + b"x" * 600 + b'"}]}',
+    b'\xef\xbb\xbf{"records":[{"data":1}]}',
+]  # fmt: skip
+
+
+def without_times(answer: Answer) -> tuple[int, Any]:
+    """What it says besides where the records are and how long it took."""
+    said = json.loads(answer.body)
+    for name in ("performance", "seqs", "first_seq", "last_seq", "head_seq", "topic"):
+        said.pop(name, None)
+    return answer.status, said
+
+
+async def compare(house: House, bodies: list[bytes]) -> None:
+    """Each body is answered and kept in a crowd as it is alone."""
+    writers = await Writers(house, max(len(bodies), 4), topic="crowd").settle_in()
+    before = await records_of(house, "crowd")
+    answers = await writers.turn(*bodies)
+    records = await records_of(house, "crowd")
+    await house.ask("POST", "/v0/topics/alone", numbered(0))
+    told = 0
+    for body, answer in zip(bodies, answers, strict=True):
+        alone = await house.ask("POST", "/v0/topics/alone", body)
+        assert without_times(answer) == without_times(alone), body
+        if answer.status == 200:
+            kept = await records_of(house, "alone")
+            assert [records[seq] for seq in answer.json["seqs"]] == [kept[seq] for seq in alone.json["seqs"]]
+            told += answer.json["count"]
+    assert len(records) == len(before) + told
+    await writers.turn(*[numbered(1)] * len(bodies))
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_a_strange_body_among_plain_ones_is_answered_as_if_it_were_alone(strange: bytes) -> None:
+    in_house(MAX_RECORD_BYTES="500")(_compare_scenario)(
+        bodies=[b'{"records":[{"data":"a"}]}', strange, b'{"records":[{"data":"b"}]}', b'{"records":[{"data":"c"}]}']
+    )
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended"),
+    [
+        (b'{"records":[{"data":1}]}\n{"records":[{"data":[1', b",2]}]}"),
+        (b'{"records":[{"data":1}]}\n{"records":[{"data":', b"2}]}"),
+        (b'{"records":[{"data":1}]}\n{"records":[', b'{"data":2}]}'),
+        (b'{"records":[{"data":[1', b',2]}]}\n{"records":[{"data":1}]}'),
+    ],
+)
+def test_a_body_is_not_completed_by_that_of_somebody_else(begun: bytes, ended: bytes) -> None:
+    in_house()(_compare_scenario)(bodies=[begun, ended, b'{"records":[{"data":"a"}]}', b'{"records":[{"data":"b"}]}'])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(st.sampled_from(STRANGE), st.just(b'{"records":[{"data":"a"}]}')), min_size=2, max_size=8))
+def test_no_mixture_of_bodies_is_read_as_anything_but_its_parts(bodies: list[bytes]) -> None:
+    in_house(MAX_RECORD_BYTES="500")(_compare_scenario)(bodies=bodies)
+
+
+async def _compare_scenario(house: House, bodies: list[bytes]) -> None:
+    await compare(house, bodies)
+
+
+@in_house()
+async def test_when_the_log_takes_nothing_all_are_told_and_no_seq_is_used(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    head = max(await records_of(house))
+    house.disk.fault = lambda _step, op, path: errno.ENOSPC if op == "write_at" and "/wal/" in f"/{path}" else None
+    answers = await writers.turn(*[numbered(number) for number in range(6)])
+    assert [(answer.status, answer.json["error"]["code"]) for answer in answers] == [(503, "storage_full")] * 6
+    house.disk.fault = None
+    answers = await writers.turn(*[numbered(number) for number in range(6)])
+    assert [answer.json["first_seq"] for answer in answers] == [head + 1 + number for number in range(6)]
+
+
+@in_house()
+async def test_those_whose_topic_is_deleted_in_the_same_turn_write_to_its_successor(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    writers.send(*[numbered(number) for number in range(6)])
+    deleted: list[Any] = []
+    house.broker.delete_topic("t", if_empty=False, reply=deleted.append)
+    await until(lambda: all(sink.written for _, sink in writers.connections))
+    answers = [parsed(sink.written) for _, sink in writers.connections]
+    assert deleted
+    assert sorted(answer.json["first_seq"] for answer in answers) == [1, 2, 3, 4, 5, 6]
+    assert sorted((await records_of(house)).values()) == [0, 1, 2, 3, 4, 5]
+
+
+@in_house()
+async def test_a_cap_that_came_in_between_is_kept(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    held = len(await records_of(house))
+    await house.ask("PUT", "/v0/topics/t", {"cap_records": held + 2, "discard": "reject"})
+    answers = await writers.turn(*[numbered(number) for number in range(6)])
+    assert [answer.status for answer in answers] == [200, 200, 422, 422, 422, 422]
+
+
+@in_house()
+async def test_clients_that_are_gone_take_no_answer_from_the_others(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    writers.send(*[numbered(number) for number in range(6)])
+    for connection, _ in writers.connections[:2]:
+        connection.connection_lost(None)
+    await until(lambda: all(sink.written for _, sink in writers.connections[2:]))
+    records = await records_of(house)
+    for number, (_, sink) in enumerate(writers.connections):
+        if number < 2:
+            assert sink.written == b""
+        else:
+            assert records[parsed(sink.written).json["first_seq"]] == number
+
+
+@in_house()
+async def test_a_server_that_stops_still_answers_those_who_wait_and_closes(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    writers.send(*[numbered(number) for number in range(6)])
+    for connection, _ in writers.connections:
+        connection.drain()
+    await until(lambda: all(sink.ended for _, sink in writers.connections))
+    for _, sink in writers.connections:
+        answer = parsed(sink.written)
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+
+
+@in_house()
+async def test_a_stopping_server_takes_nobody_in(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    house.service.stopping = True
+    answers = await writers.turn(*[numbered(number) for number in range(6)])
+    assert [answer.status for answer in answers] == [503] * 6
+    house.service.stopping = False
+
+
+@in_house(API_KEYS="k")
+async def test_writers_with_a_key_are_each_counted(house: House) -> None:
+    await house.ask("POST", "/v0/topics/t", numbered(0), key="k")
+    writers = Writers(house, 6, headers=("Authorization: Bearer k",))
+    for _ in range(4):
+        answers = await writers.turn(*[numbered(number) for number in range(6)])
+        assert [answer.status for answer in answers] == [200] * 6
+        assert len(writers.handled) == 6
+
+
+@in_house()
+async def test_what_was_told_as_synced_is(house: House) -> None:
+    await house.ask("PUT", "/v0/topics/t", {"durability": "fsync"})
+    writers = await Writers(house, 8).settle_in()
+    for round_number in range(30):
+        answers = await writers.turn(*[numbered(round_number) for _ in range(8)])
+        assert all(answer.json["performance"]["fsync_ms"] >= 0 for answer in answers)
+        assert house.broker.state.topics["t"].partitions[0].head_seq == answers[0].json["head_seq"]
+        assert not house.broker.committer.lanes[0].shard.dirty
