@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.broker.house import House
+from topics.broker.checkpoint import StorageSettings
 from topics.broker.committer import QUICK_AFTER_SLOW, QUICK_LEAST, SLOW_SECONDS
 from topics.model.batch import decode_batch
 
@@ -197,3 +198,21 @@ def test_while_a_segment_is_being_written_nothing_is_synced_on_the_spot() -> Non
     house.runtime.turn()
     assert len(outcomes) == 2
     assert house.datas("t")[-2:] == [100, 101]
+
+
+def test_a_thousand_writes_each_behind_the_answer_to_the_last_are_answered_on_a_quick_disk() -> None:
+    # Large segments: sealing would send the syncs aside now and then, and so end the chain.
+    house = House(settings=StorageSettings())
+    house.configure("t", durability="fsync")
+    for number in range(QUICK_LEAST):
+        house.append("t", number)
+    told: list[Any] = []
+
+    def again(outcome: Any) -> None:
+        told.append(outcome.first_seq)
+        if len(told) < 1000:
+            house.broker.append("t", decode_batch(b'{"records":[{"data":0}]}', house.limits), again)
+
+    house.broker.append("t", decode_batch(b'{"records":[{"data":0}]}', house.limits), again)
+    house.runtime.run()
+    assert told == list(range(QUICK_LEAST + 1, QUICK_LEAST + 1001))

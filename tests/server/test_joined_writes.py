@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.server.house import House, error_of, in_house, raw
 from tests.server.http.wire import Answer, Sink, until
+from topics.broker.committer import QUICK_LEAST
 from topics.server.http.protocol import Connection
 
 ONE = {"records": [{"data": {"n": 1}}]}
@@ -157,3 +158,20 @@ async def test_pipelined_single_records_are_answered_in_order(house: House) -> N
     connection.data_received(b"".join([post("t", numbered(number)) for number in range(1, 6)]))
     await until(lambda: sink.written.count(b"first_seq") == 5)
     assert re.findall(rb'"first_seq":(\d+)', sink.written) == [b"2", b"3", b"4", b"5", b"6"]
+
+
+@in_house()
+async def test_a_thousand_synced_records_behind_each_other_are_answered_while_others_are_served(house: House) -> None:
+    await house.ask("PUT", "/v0/topics/t", {"durability": "fsync"})
+    for number in range(QUICK_LEAST):
+        await house.ask("POST", "/v0/topics/t", numbered(number))
+    connection = Connection(house.listener)
+    sink = Sink.plugged_into(connection)
+    connection.data_received(b"".join([post("t", numbered(number)) for number in range(1000)]))
+    other = await house.ask("GET", "/v0/topics/t")
+    assert other.status == 200
+    assert sink.written.count(b"first_seq") < 1000, "nobody had to wait for all of them"
+    await until(lambda: sink.written.count(b"first_seq") == 1000)
+    seqs = [int(seq) for seq in re.findall(rb'"first_seq":(\d+)', sink.written)]
+    assert seqs == list(range(QUICK_LEAST + 1, QUICK_LEAST + 1001))
+    assert (await house.ask("GET", "/v0/topics/t")).json["count"] == QUICK_LEAST + 1000

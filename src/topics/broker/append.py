@@ -174,6 +174,7 @@ class AppendGroup(Commit):
         if self.sync_ms and topic.config.durability != "fsync":
             # It waited for somebody else's sync, to keep the order or the margin; its own class promises none.
             self.sync_ms = 0.0
+        assert page.first_seq > partition.head_seq, "applied out of order"
         broker = self.broker
         members, joined = self.members, self.joined
         key = self.key

@@ -245,6 +245,9 @@ class Committer:
         self.disk_busy = 0
         self._runtime = runtime
         self._scheduled = False
+        # Commits are becoming true or failing, one behind the other. Whoever is told may ask for a write or a sync at once:
+        # it must not be done before the last of them was told, or a later commit would be applied before an earlier one.
+        self._telling = False
         # How many waited for the last write. For the next one: how many turns were waited for it, and how many want a sync.
         self._crowd = 0
         self._crowd_seen = 0
@@ -275,22 +278,25 @@ class Committer:
         lane.commits.append(commit)
         # One that must wait for the sync after the one under way is written when that is over: sooner would only make
         # more and smaller writes.
-        if not self._scheduled and not (lane.syncing and commit.sync):
-            self._scheduled = True
-            self._runtime.call_soon(self._turn_over)
+        if not (lane.syncing and commit.sync):
+            self._schedule()
 
     def expect(self, lane: Lane, arrivals: Arrivals) -> None:
         """As `submit`, for what is not decided yet: it is opened right before this lane is written."""
         lane.expected.append(arrivals)
-        if not self._scheduled and not (lane.syncing and arrivals.sync):
-            self._scheduled = True
-            self._runtime.call_soon(self._turn_over)
+        if not (lane.syncing and arrivals.sync):
+            self._schedule()
 
     def note(self, lane: Lane, fact: Fact) -> int:
         """Remember a fact that is true already and may come late. Answers its lsn, unless writing it fails at first."""
         commit = Note([fact], lane)
         self.submit(lane, commit)
         return commit.lsn
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._runtime.call_soon(self._turn_over)
 
     def _turn_over(self) -> None:
         """Write what has come; or wait for the next turn when many came lately.
@@ -313,6 +319,9 @@ class Committer:
 
     def flush(self) -> None:
         """Write what is queued, apply what need not wait, start a sync for what must."""
+        if self._telling:
+            self._schedule()
+            return
         for lane in self.lanes:
             if lane.expected:
                 lane.open_expected()
@@ -352,10 +361,7 @@ class Committer:
         except OSError as error:
             self.write_failures_total += 1
             refusal = _read_only() if shard.failed else _write_failed(error)
-            for commit in reversed(commits):
-                commit.take_back()
-            for commit in reversed(commits):
-                commit.fail(refusal)
+            self._fail(commits, refusal)
             if shard.failed:
                 self._fail_waiting(lane)
             return
@@ -366,22 +372,26 @@ class Committer:
         self.batches_total += 1
         lane.unsynced_records += commits[0].records if depth == 1 else sum([commit.records for commit in commits])
         all_wait = lane.unsynced_records > self.margin
-        for commit in commits:
-            commit.wal_ms = wal_ms
-            partition = commit.partition
-            # Nothing overtakes what waits on the same log, whatever its class is now.
-            if (
-                commit.sync
-                or all_wait
-                or (partition is not None and partition.waiting_sync)
-                or (commit.others and any([other.waiting_sync for other in commit.others]))
-            ):
-                commit.written_at = written_at
-                commit.hold(1)
-                lane.waiting.append(commit)
-                commit.written()
-            else:
-                commit.apply()
+        self._telling = True
+        try:
+            for commit in commits:
+                commit.wal_ms = wal_ms
+                partition = commit.partition
+                # Nothing overtakes what waits on the same log, whatever its class is now.
+                if (
+                    commit.sync
+                    or all_wait
+                    or (partition is not None and partition.waiting_sync)
+                    or (commit.others and any([other.waiting_sync for other in commit.others]))
+                ):
+                    commit.written_at = written_at
+                    commit.hold(1)
+                    lane.waiting.append(commit)
+                    commit.written()
+                else:
+                    commit.apply()
+        finally:
+            self._telling = False
         if not lane.syncing:
             if lane.waiting or lane.unsynced_records * 2 > self.margin:
                 self._start_sync(lane)
@@ -433,7 +443,7 @@ class Committer:
             lane.unsynced_records -= covered_records
             self._synced(lane, covered)
 
-        if lane.waiting and light and lane.is_quick:
+        if lane.waiting and light and lane.is_quick and not self._telling:
             covered, failure = 0, None
             try:
                 covered = sync()
@@ -453,14 +463,23 @@ class Committer:
         if not on_the_spot:
             # The next ones first, so that the disk has work while those who waited are answered.
             self._go_on(lane)
-        for commit in safe:
-            commit.sync_ms = (now - commit.written_at) * 1000
-            commit.hold(-1)
-            commit.apply()
+        self._telling = True
+        try:
+            for commit in safe:
+                commit.sync_ms = (now - commit.written_at) * 1000
+                commit.hold(-1)
+                commit.apply()
+        finally:
+            self._telling = False
         lane.settled_lsn = covered
         self.on_synced()
         if on_the_spot:
-            self._go_on(lane)
+            # In the next turn, not here: a client with a thousand writes behind each other would have us go deeper with
+            # each, and nobody else would be heard.
+            if lane.commits or lane.expected:
+                self._schedule()
+            if lane.waiting and not lane.syncing:
+                self._start_sync(lane)
         if not lane.syncing and lane.shard.dirty:
             # Written while the sync ran: nobody waits for it, but it must not stay unsynced until the next write.
             self._sync_later()
@@ -480,12 +499,19 @@ class Committer:
     def _fail_waiting(self, lane: Lane) -> None:
         waiting = list(lane.waiting)
         lane.waiting.clear()
-        error = _read_only()
-        for commit in reversed(waiting):
+        for commit in waiting:
             commit.hold(-1)
-            commit.take_back()
-        for commit in reversed(waiting):
-            commit.fail(error)
+        self._fail(waiting, _read_only())
+
+    def _fail(self, commits: list[Commit], error: TopicsError) -> None:
+        self._telling = True
+        try:
+            for commit in reversed(commits):
+                commit.take_back()
+            for commit in reversed(commits):
+                commit.fail(error)
+        finally:
+            self._telling = False
 
 
 def _read_only() -> Unavailable:
