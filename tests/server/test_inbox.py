@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.server.house import House, in_house, raw
 from tests.server.http.wire import Answer, Sink, until
-from topics.engine.segment import PAGE_RECORDS
 from topics.server.http import Request
 from topics.server.http.protocol import Connection
+from topics.server.inbox import READ_AT_ONCE
 
 
 class Writers:
@@ -108,11 +108,11 @@ async def test_a_lone_writer_is_handled_when_it_comes(house: House) -> None:
 
 
 @in_house()
-async def test_more_writers_than_a_page_holds_are_all_answered(house: House) -> None:
-    writers = await Writers(house, PAGE_RECORDS + 50).settle_in()
-    answers = await writers.turn(*[numbered(number) for number in range(PAGE_RECORDS + 50)])
+async def test_more_writers_than_are_read_at_once_are_all_answered(house: House) -> None:
+    writers = await Writers(house, READ_AT_ONCE + 50).settle_in()
+    answers = await writers.turn(*[numbered(number) for number in range(READ_AT_ONCE + 50)])
     records = await records_of(house)
-    assert [records[answer.json["first_seq"]] for answer in answers] == list(range(PAGE_RECORDS + 50))
+    assert [records[answer.json["first_seq"]] for answer in answers] == list(range(READ_AT_ONCE + 50))
 
 
 # What is not one plain record, or not JSON, or only looks like one when something stands before or behind it.

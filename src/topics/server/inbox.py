@@ -12,10 +12,12 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from topics.broker.append import AnswerJoined
-from topics.engine.segment import PAGE_RECORDS
 from topics.model.batch import decode_singles
 from topics.server.http import Request
 from topics.server.service import Service
+
+# More than these become several batches, so that no page of a topic gets large.
+READ_AT_ONCE = 256
 
 
 class Inbox:
@@ -48,8 +50,8 @@ class Inbox:
             # A lone writer gains nothing by waiting to be read.
             _handle_alone(requests)
             return
-        for start in range(0, len(requests), PAGE_RECORDS):
-            self._read(requests[start : start + PAGE_RECORDS])
+        for start in range(0, len(requests), READ_AT_ONCE):
+            self._read(requests[start : start + READ_AT_ONCE])
 
     def _read(self, requests: list[Request]) -> None:
         broker = self._service.broker
