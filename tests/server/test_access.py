@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.server.house import House, error_of, in_house, raw
+from tests.server.http.wire import until
 from topics.server.access import ADMIN, ANY_KEY, DELETE, EVERYONE, NOBODY, PROBE, PUBLIC, READ, WRITE, Caller
 from topics.server.application import TopicsApplication
+from topics.server.authority import Undecided
 from topics.server.routing import Routes
 from topics.server.service import Service
 
@@ -318,3 +321,25 @@ async def test_names_in_stages_commits_and_questions_must_lie_within_the_prefixe
     assert (await house.ask("POST", "/v0/commits", both, key="full")).json["count"] == 2
     shown = (await house.ask("GET", "/v0/producers/p", key="tenant")).json["results"]
     assert [each["topic"] for each in shown] == ["t42:a"]
+
+
+@in_house()
+async def test_an_unexpected_error_behind_a_password_is_answered_and_ends_nothing_else(house: House) -> None:
+    """The request was put aside until it was known who asks; whoever calls it back has others to call."""
+    waiting: list[Callable[[], None]] = []
+    known: list[Caller] = []
+
+    def find(_credential: bytes) -> Caller | None:
+        if not known:
+            raise Undecided(waiting.append)
+        return known[0]
+
+    house.service.authority.add_way(b"basic", find)
+    house.broker.names = None  # type: ignore[assignment,method-assign]
+    client = await house.connect()
+    await client.send(raw("GET", "/v0/topics", headers=("Authorization: Basic dTpw",)))
+    await until(lambda: bool(waiting))
+    known.append(EVERYONE)
+    waiting[0]()
+    answer = await client.answer()
+    assert (answer.status, error_of(answer)["code"]) == (500, "internal")

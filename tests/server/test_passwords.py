@@ -133,3 +133,25 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(KEPT_MOST + 10):
         door.passwords._keep(number.to_bytes(4, "little"), None)
     assert len(door.passwords._known) == KEPT_MOST
+
+
+def test_whoever_repeats_a_wrong_password_with_each_answer_does_not_lock_the_name() -> None:
+    """As a client does that sends hundreds of requests at once: each is looked at when the one before is answered."""
+    door = Door()
+    door.knock("ada", "wrong")
+    door.runtime.run()
+    door.pass_time(LONGEST_WAIT_MS)
+    left = 1000
+
+    def again(_user: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left:
+            door.passwords.check("ada", "wrong", again)
+
+    door.passwords.check("ada", "wrong", again)
+    door.runtime.run()
+    assert left == 0
+    door.knock("ada", "right")
+    door.runtime.run()
+    assert door.answers == [None, "ada"]

@@ -79,8 +79,14 @@ class TopicsApplication:
 
         def again() -> None:
             # What a client that has gone would count or hold, nobody would give back.
-            if not request.closed:
+            if request.closed:
+                return
+            try:
                 self.handle(request)
+            except Exception as error:  # noqa: BLE001 - as for one that is handled at once: a 500, and whoever calls goes on
+                body = self.error_body(request, error)
+                if not request.answered:
+                    request.respond(500, body, compressible=False)
 
         try:
             undecided.start(again)

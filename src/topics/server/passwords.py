@@ -120,8 +120,9 @@ class Passwords:
 
     def _checked(self, guesses: Guesses, done: Callable[[User | None], None], found: User | None) -> None:
         guesses.waiting.popleft()
+        # In the next turn: who is told may ask again at once, hundreds of times, and each time would stand on the one before.
+        self._runtime.call_soon(lambda: self._check_next(guesses))
         done(found)
-        self._check_next(guesses)
 
     def _pause_ms(self, guesses: Guesses) -> float:
         return min(LONGEST_WAIT_MS, FIRST_WAIT_MS * (1 << min(guesses.wrong, 10)))
