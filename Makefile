@@ -81,6 +81,7 @@ $(STAMP): requirements.txt requirements-dev.txt pyproject.toml
 	@test '$(INSTALLED_FOR)' = '$(CURDIR)' || $(PYTHON) -m venv --clear $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PY) -m compileall -q src
 	@printf '%s' '$(CURDIR)' > $@
 
 # Fails with one clear sentence unless $(PYTHON) is new enough and can make a virtual environment.
