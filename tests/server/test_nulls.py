@@ -7,7 +7,6 @@ import pytest
 from msgspec import Struct
 
 from tests.server.house import House, error_of, in_house
-from topics.model.batch import AppendBody
 from topics.model.config import ConfigChange
 from topics.server.archives import ArchiveBody, ProgressBody
 from topics.server.commands import _Subscribe
@@ -30,9 +29,6 @@ WRITE = {"topic": "a", "records": [{"data": 1}]}
 # What is asked, what the body or a part of it is decoded into, the least that it must hold; where the part stands.
 BODIES: list[tuple[str, str, type[Struct], dict[str, Any], Any]] = [
     ("PUT", "/v0/topics/a", ConfigChange, {}, None),
-    ("POST", "/v0/topics/a", AppendBody, {"records": [{"data": 1}]}, None),
-    ("POST", "/v0/topics/a", ConfigChange, {}, lambda part: {"records": [{"data": 1}], "config": part}),
-    ("POST", "/v0/stages?topic=a", AppendBody, {"records": [{"data": 1}]}, None),
     ("POST", "/v0/topics/a/diff", DiffBody, {}, None),
     ("POST", "/v0/topics/a/delete", DeleteBody, {"before_seq": 1}, None),
     ("PUT", "/v0/routers/r", RouterBody, {"source": "a", "dest": "b"}, None),

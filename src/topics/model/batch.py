@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from topics.model.config import U64, ConfigChange
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.limits import Limits
-from topics.model.nulls import decode_again
 from topics.model.page import RECORD_OVERHEAD, SEPARATOR, page_size
 from topics.model.surrogates import cover_halves
 
@@ -82,8 +81,7 @@ class AppendBody(Struct):
 
 _decode_plain = msgspec.json.Decoder(_PlainBody).decode
 _decode_singles = msgspec.json.Decoder(_SingleBody).decode_lines
-_full = msgspec.json.Decoder(AppendBody)
-_decode_full = _full.decode
+_decode_full = msgspec.json.Decoder(AppendBody).decode
 _meta_keys = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -130,8 +128,6 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
             return batch_of(_decode_full(body), limits)
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply") from None
-        except msgspec.ValidationError as error:
-            return _decode_filled(body, limits, error)
         except msgspec.MsgspecError as error:
             return _decode_covered(body, limits, error)
     except RecursionError:
@@ -150,14 +146,6 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
             _check_size(index, len(record.data), limits)
     data = SEPARATOR.join([record.data for record in records])
     return Batch(count, data, None, None, None, len(data) + 1 + count * PLAIN_OVERHEAD, key, plain=key is None)
-
-
-def _decode_filled(body: bytes, limits: Limits, refused: msgspec.ValidationError) -> Batch:
-    """What the decoder refused, if nulls for optional fields are all that is unusual about it."""
-    try:
-        return batch_of(decode_again(body, _full, refused), limits)
-    except msgspec.MsgspecError as error:
-        return _decode_covered(body, limits, error)
 
 
 def _decode_covered(body: bytes, limits: Limits, refused: msgspec.MsgspecError) -> Batch:
