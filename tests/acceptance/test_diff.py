@@ -261,6 +261,7 @@ def test_numbers_are_whole_and_not_negative(topic: TopicApi, field: str, value: 
         {"node": {"a": 1}},
         {"include_tags": 1},
         {"include_tags": "yes"},
+        {"include_tags": None},
         {"include_meta": 0},
         {"include_meta": "true"},
         [],

@@ -102,9 +102,10 @@ def test_a_stop_is_told_with_the_answers_until_it_is_done(api: Api, path: str) -
                 ("lag", 1.5),
                 ("last_batch", -1),
                 ("batch_ms", -1),
-                ("restarts", "x"),
+                ("restarts", None),
                 ("error", 5),
                 ("notes", []),
+                ("notes", None),
             ]
         ],
     ],

@@ -122,6 +122,7 @@ def test_there_is_one_lease_id_for_each_seq_or_none_at_all(queue: QueueApi, acti
         {"max": "5"},
         {"max": 1.5},
         {"max": -1},
+        {"max": None},
         {"lease_ms": "5"},
         {"lease_ms": -1},
         {"wait_ms": -1},

@@ -158,8 +158,8 @@ NUMBERS = [
     "max_deliveries",
 ]
 FLAGS = ["durable", "auto_priority", "auto_create", "dedupe_node", "leases_durable"]
-NOT_NUMBERS = ['"5"', "1.5", "1.0", "-1", "true", "[]", "{}", "1e400", str(2**64)]
-NOT_FLAGS = ["1", "0", '"yes"', '"true"', "[]"]
+NOT_NUMBERS = ['"5"', "1.5", "1.0", "-1", "true", "null", "[]", "{}", "1e400", str(2**64)]
+NOT_FLAGS = ["1", "0", '"yes"', '"true"', "null", "[]"]
 
 
 @pytest.mark.parametrize("value", NOT_NUMBERS)
@@ -180,12 +180,15 @@ def test_a_flag_is_true_or_false(topic: TopicApi, field: str, value: str) -> Non
     ("field", "value"),
     [
         ("type", "stream"),
+        ("type", None),
         ("type", 1),
         ("type", "Log"),
         ("discard", "new"),
+        ("discard", None),
         ("discard", ["old"]),
         ("durability", "power"),
         ("durability", "Disk"),
+        ("durability", None),
         ("durability", True),
         ("priority", "5"),
         ("priority", 1.5),

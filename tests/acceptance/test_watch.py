@@ -81,7 +81,7 @@ def test_every_session_has_another_wid(api: Api, topic: TopicApi) -> None:
         {"heartbeat_ms": "soon"},
         {"include_meta": "yes"},
         {"include_tags": 1},
-        {"include_data": "no"},
+        {"include_data": None},
         {"node": 5},
         {"max_batch_bytes": 1.5},
         {"cursor": 5},

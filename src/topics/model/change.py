@@ -23,7 +23,6 @@ from xxhash import xxh3_64_digest
 
 from topics.model.errors import InvalidRequest
 from topics.model.names import check_topic_name
-from topics.model.nulls import decode_again
 
 CHANGES = "changes:"
 KEY_COLUMNS_MOST = 64
@@ -108,7 +107,7 @@ class _Event(Struct):
     position: Any = None
 
 
-_bodies = msgspec.json.Decoder(_Body)
+_decode_body = msgspec.json.Decoder(_Body).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_row = msgspec.json.Decoder(Row).decode
@@ -166,13 +165,6 @@ def decode_changes(body: bytes, defaults: Defaults, most: int) -> Events:
     return outcome
 
 
-def _whole(body: bytes) -> _Body:
-    try:
-        return _bodies.decode(body)
-    except msgspec.ValidationError as refused:
-        return decode_again(body, _bodies, refused)
-
-
 def _items(body: bytes, defaults: Defaults) -> tuple[list[Raw], Defaults]:
     start = body.lstrip(b" \t\r\n")[:1]
     if start == b"[":
@@ -180,7 +172,7 @@ def _items(body: bytes, defaults: Defaults) -> tuple[list[Raw], Defaults]:
     if start == b"{" and b'"changes"' in body:
         fields = msgspec.json.decode(body, type=dict[str, Raw])
         if "changes" in fields:
-            whole = _whole(body)
+            whole = _decode_body(body)
             if len(whole.source) > SOURCE_CHARS_MOST:
                 raise InvalidRequest(f"source has at most {SOURCE_CHARS_MOST} characters")
             changed = msgspec.structs.replace(

@@ -9,7 +9,6 @@ import msgspec
 
 from topics.model.batch import check_text
 from topics.model.errors import InvalidRequest, TopicsError
-from topics.model.nulls import decode_again
 from topics.server.http import Request
 
 T = TypeVar("T")
@@ -41,22 +40,13 @@ def is_json(content_type: bytes) -> bool:
 
 
 def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
-    """The body as the decoder's type. Raises InvalidRequest, saying where and why.
-
-    A null for an optional field counts as left out, unless its type gives null a meaning.
-    """
+    """The body as the decoder's type. Raises InvalidRequest, saying where and why."""
     if not body.isascii():
         check_text(body)
     try:
         return decoder.decode(body)
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
-    except msgspec.ValidationError as error:
-        refused = error
-    except msgspec.MsgspecError as error:
-        raise InvalidRequest(str(error)) from None
-    try:
-        return decode_again(body, decoder, refused)
     except msgspec.MsgspecError as error:
         raise InvalidRequest(str(error)) from None
 
