@@ -2,6 +2,7 @@
 
 import errno
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.server.house import House, in_house, raw
 from tests.server.http.wire import Answer, Sink, until
+from topics.model.batch import decode_batch, decode_singles
+from topics.model.limits import Limits
 from topics.server.http import Request
 from topics.server.http.protocol import Connection
 from topics.server.inbox import READ_AT_ONCE
@@ -199,10 +202,51 @@ def test_a_strange_body_among_plain_ones_is_answered_as_if_it_were_alone(strange
         (b'{"records":[{"data":1}]}\n{"records":[{"data":', b"2}]}"),
         (b'{"records":[{"data":1}]}\n{"records":[', b'{"data":2}]}'),
         (b'{"records":[{"data":[1', b',2]}]}\n{"records":[{"data":1}]}'),
+        (b'{"records":[{"data":1}]} {"records":[{"data":2}]}', b""),
+        (b'{"records":[{"data":1}]', b'}{"records":[{"data":2}]}'),
+        (b'{"records":[{"data":1}]},{"records":[{"data":[1', b"2]}]}"),
+        (b'{"records":[{"data":1}]},{"records":[{"data":[1', b'{"records":[{"data":2}]}]}]}'),
     ],
 )
 def test_a_body_is_not_completed_by_that_of_somebody_else(begun: bytes, ended: bytes) -> None:
     in_house()(_compare_scenario)(bodies=[begun, ended, b'{"records":[{"data":"a"}]}', b'{"records":[{"data":"b"}]}'])
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        [b'{"records":[{"data":', b"}]}", b"1", b"[1", b"2]", b'"', b",", b" ", b"\n", b"\t", b"{", b"}", b"]", b""]
+    ),
+    max_size=9,
+).map(b"".join)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(
+    st.lists(TEXTS, min_size=2, max_size=5),
+    st.sampled_from([b",", b"\n", b" ", b""]),
+    st.randoms(use_true_random=False),
+)
+def test_wherever_texts_are_cut_only_whole_bodies_are_read_together(
+    bodies: list[bytes], between: bytes, random: Random
+) -> None:
+    limits = Limits()
+    whole = [b'{"records":[{"data":%d}]}' % number for number in range(len(bodies))]
+    cut = between.join(whole)
+    places = sorted(random.choices(range(len(cut) + 1), k=len(whole) - 1))
+    pieces = [cut[start:end] for start, end in zip([0, *places], [*places, len(cut)], strict=True)]
+    for each in (bodies, pieces, [*whole, *bodies], [*pieces, *whole]):
+        batch = decode_singles(each, limits)
+        if batch is not None:
+            assert batch.data.split(b"\0") == [decode_batch(body, limits).data for body in each]
+            assert [decode_batch(body, limits).count for body in each] == [1] * len(each)
+    assert decode_singles(whole, limits) is not None
+
+
+def test_bodies_of_any_spelling_are_read_together() -> None:
+    spelled = [b'{"records": [{"data": {"a": 1}}]}', b'{"records":[{"data":2}]}', b'{ "records":[ {"data":3 } ] }']
+    batch = decode_singles(spelled, Limits())
+    assert batch is not None
+    assert batch.data.split(b"\0") == [b'{"a": 1}', b"2", b"3"]
 
 
 @settings(max_examples=100, deadline=None)
