@@ -13,6 +13,7 @@ from tests.server.house import House, in_house, raw
 from tests.server.http.wire import Answer, Sink, until
 from topics.model.batch import decode_batch, decode_singles
 from topics.model.limits import Limits
+from topics.server.access import Caller, caller_of
 from topics.server.http import Request
 from topics.server.http.protocol import Connection
 from topics.server.inbox import READ_AT_ONCE
@@ -329,14 +330,47 @@ async def test_a_stopping_server_takes_nobody_in(house: House) -> None:
     house.service.stopping = False
 
 
-@in_house(API_KEYS="k")
-async def test_writers_with_a_key_are_each_counted(house: House) -> None:
+WITH_KEY = ("Authorization: Bearer k",)
+
+
+def caller_of_all(writers: Writers) -> Caller:
+    """Whose key they have; known once they were handled."""
+    return caller_of(writers.handled[0])
+
+
+@in_house(API_KEYS="k", MAX_INFLIGHT_PER_KEY="6")
+async def test_writers_with_a_key_wait_for_each_other_too_and_each_holds_a_slot(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", numbered(0), key="k")
-    writers = Writers(house, 6, headers=("Authorization: Bearer k",))
+    writers = Writers(house, 6, headers=WITH_KEY)
+    await writers.turn(*[numbered(0)] * 6)
+    caller = caller_of_all(writers)
+    await writers.settle_in()
+    for _ in range(3):
+        writers.send(*[numbered(number) for number in range(6)])
+        assert not writers.handled
+        assert caller.inflight == 6
+        await until(lambda: all(sink.written for _, sink in writers.connections))
+        assert caller.inflight == 0
+
+
+@in_house(API_KEYS="k", MAX_INFLIGHT_PER_KEY="4")
+async def test_a_key_without_a_free_slot_is_refused_and_every_slot_comes_back(house: House) -> None:
+    await house.ask("POST", "/v0/topics/t", numbered(0), key="k")
+    writers = Writers(house, 6, headers=WITH_KEY)
     for _ in range(4):
         answers = await writers.turn(*[numbered(number) for number in range(6)])
-        assert [answer.status for answer in answers] == [200] * 6
-        assert len(writers.handled) == 6
+        assert [answer.status for answer in answers] == [200, 200, 200, 200, 429, 429]
+    caller = caller_of_all(writers)
+    # What is no plain write is handled after all, and counted once.
+    answers = await writers.turn(*[numbered(1)] * 2, b"{", numbered(2))
+    assert [answer.status for answer in answers] == [200, 200, 400, 200]
+    assert caller.inflight == 0
+    await writers.turn(*[numbered(1)] * 4)
+    writers.send(*[numbered(number) for number in range(4)])
+    writers.connections[3][0].connection_lost(None)
+    assert caller.inflight == 3
+    await until(lambda: all(sink.written for _, sink in writers.connections[:3]))
+    assert caller.inflight == 0
 
 
 @in_house()

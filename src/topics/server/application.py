@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from topics.broker.broker import Broker
 from topics.model.errors import TopicsError, Unauthorized
-from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, PUBLIC, READ, WRITE, caller_of
+from topics.server.access import ADMIN, ANY_KEY, DELETE, PROBE, PUBLIC, READ, WRITE
 from topics.server.admission import Admission, Gate
 from topics.server.answers import encode, render_error, send_error
 from topics.server.archives import delete_archive, get_archive, list_archives, post_progress, put_archive
@@ -33,7 +33,7 @@ from topics.server.routers import delete_router, get_router, list_routers, put_r
 from topics.server.routes import get_routes
 from topics.server.routing import Handler, Routes
 from topics.server.service import Service
-from topics.server.slots import take_request
+from topics.server.slots import hold_request
 from topics.server.slow import log_slow
 from topics.server.sql import run_sql
 from topics.server.stages import delete_stage, get_producer, post_commit, post_stage
@@ -65,9 +65,8 @@ class TopicsApplication:
             admission: Admission | None = request.head.memo  # type: ignore[assignment]
             if admission is None or admission.once:
                 admission = self._gate.admit(request.head)
-            if admission.counted:
-                take_request(admission.caller, self._max_inflight)
-                request.ended = _give_back
+            if admission.counted and request.ended is None:
+                hold_request(request, admission.caller, self._max_inflight)
             admission.handler(request, admission.name)
         except TopicsError as error:
             send_error(request, error)
@@ -203,11 +202,6 @@ class TopicsApplication:
             handler(broker, request, name)
 
         return handle
-
-
-def _give_back(request: Request, _status: int, _body: bytes) -> None:
-    """The request is over, and no longer holds a slot of its caller."""
-    caller_of(request).inflight -= 1
 
 
 def _get_socket(live: Live, broker: Broker, request: Request, name: str) -> None:

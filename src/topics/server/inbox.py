@@ -13,8 +13,10 @@ from weakref import WeakValueDictionary
 
 from topics.broker.append import AnswerJoined
 from topics.model.batch import decode_singles
+from topics.server.access import Caller
 from topics.server.http import Request
 from topics.server.service import Service
+from topics.server.slots import counted
 
 # More than these become several batches, so that no page of a topic gets large.
 READ_AT_ONCE = 256
@@ -86,11 +88,12 @@ class Inboxes:
     def __init__(self, service: Service, answer: AnswerJoined) -> None:
         self._service = service
         self._answer = answer
+        self._most = service.settings.limits.max_inflight_per_key
         self._by_name: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
 
-    def door(self, name: str) -> Callable[[Request], bool]:
-        """Where to hand in requests."""
+    def door(self, name: str, caller: Caller | None) -> Callable[[Request], bool]:
+        """Where to hand in requests; those of a caller are counted."""
         inbox = self._by_name.get(name)
         if inbox is None:
             inbox = self._by_name[name] = Inbox(self._service, name, self._answer)
-        return inbox.take
+        return inbox.take if caller is None else counted(inbox.take, caller, self._most)

@@ -218,8 +218,9 @@ def read_options(request: Request, max_key_chars: int, admission: Admission, inb
     query = Query(request.query)
     return_seqs, partition = query.flag("return_seqs", True), query.number("partition", 0)
     joins = return_seqs and key is None
-    unseen = joins and request.head.plain and not admission.counted and not admission.once
-    door = inboxes.door(admission.name) if unseen else None
+    door = None
+    if joins and request.head.plain and not admission.once:
+        door = inboxes.door(admission.name, admission.caller if admission.counted else None)
     return Options(return_seqs, key, is_arrow(request), partition, joins, door)
 
 

@@ -4,6 +4,8 @@ A slot is given back by what ends, whoever ends it: the request by its answer or
 channel's end. No handler has to remember it.
 """
 
+from collections.abc import Callable
+
 from topics.model.errors import Throttled
 from topics.model.limits import Limits
 from topics.server.access import Caller, caller_of
@@ -51,11 +53,29 @@ class StreamSlots:
         channel.on_end(release)
 
 
-def take_request(caller: Caller, most: int) -> None:
-    """The caller has one more request under way; `caller.inflight` is to be lowered when it is over. Raises Throttled."""
+def hold_request(request: Request, caller: Caller, most: int) -> None:
+    """The caller has one more request under way until this one is over. Raises Throttled."""
     if most and caller.inflight >= most:
         raise over("max_inflight_per_key", most, f"this key has {most} requests under way already")
     caller.inflight += 1
+    request.ended = _give_back
+
+
+def counted(take: Callable[[Request], bool], caller: Caller, most: int) -> Callable[[Request], bool]:
+    """`take` for requests of this caller, each of which holds a slot. Whoever finds none is not taken, to be refused."""
+
+    def take_counted(request: Request) -> bool:
+        if (most and caller.inflight >= most) or not take(request):
+            return False
+        caller.inflight += 1
+        request.ended = _give_back
+        return True
+
+    return take_counted
+
+
+def _give_back(request: Request) -> None:
+    caller_of(request).inflight -= 1
 
 
 def over(limit: str, most: int, message: str) -> Throttled:

@@ -30,11 +30,10 @@ class Request(Struct, eq=False):
     received_at: float
     """On the limits' clock: when the request was complete and its turn had come."""
     answered: bool = False
-    ended: Callable[[Request, int, bytes], None] | None = None
-    """Called once when the request is over, with the status and the body it is answered with.
+    ended: Callable[[Request], None] | None = None
+    """Called once when the request is over: when it is answered, when its answer becomes a channel, or when its client is gone.
 
-    That is when it is answered, when its answer becomes a channel (then without a body), or when its client is gone
-    (then with status 0). For whoever counts requests; not for whoever answers this one.
+    For whoever counts requests; not for whoever answers this one.
     """
     _disconnected: Callable[[], None] | None = None
 
@@ -184,7 +183,7 @@ class Request(Struct, eq=False):
         ended = self.ended
         if ended is not None:
             self.ended = None
-            ended(self, status, body)
+            ended(self)
         connection = self._connection
         if connection.clock() - self.received_at >= connection.slow_seconds:
             connection.tell_slow(self, status, body)
@@ -246,11 +245,13 @@ def respond_together(answers: Iterable[tuple[Request, bytes]], now: float) -> No
         if (
             request.head.plain
             and not connection.last
-            and request.ended is None
             and now - request.received_at < connection.slow_seconds
             and not request.answered
         ):
             request.answered = True
+            if request.ended is not None:
+                request.ended(request)
+                request.ended = None
             connection.write(message)
             connection.current = None
             if connection.busy:
