@@ -373,6 +373,18 @@ async def test_a_key_without_a_free_slot_is_refused_and_every_slot_comes_back(ho
     assert caller.inflight == 0
 
 
+@in_house(API_KEYS="k", MAX_INFLIGHT_PER_KEY="4")
+async def test_no_more_wait_than_their_key_has_slots(house: House) -> None:
+    await house.ask("POST", "/v0/topics/t", numbered(0), key="k")
+    some = await Writers(house, 4, headers=WITH_KEY).settle_in()
+    others = await Writers(house, 4, headers=WITH_KEY).settle_in()
+    some.send(*[numbered(1)] * 4)
+    refused = await others.turn(*[numbered(2)] * 4)
+    assert [answer.status for answer in refused] == [429] * 4
+    await until(lambda: all(sink.written for _, sink in some.connections))
+    assert [parsed(sink.written).status for _, sink in some.connections] == [200] * 4
+
+
 @in_house()
 async def test_what_was_told_as_synced_is(house: House) -> None:
     await house.ask("PUT", "/v0/topics/t", {"durability": "fsync"})

@@ -90,7 +90,7 @@ async def test_time_parked_is_in_the_performance_block(house: House) -> None:
 
 @in_house()
 async def test_higher_priority_is_served_first(house: House) -> None:
-    await configured(house, lowest=-900, low=-10, middle=0)
+    await configured(house, lowest=-900, low=-450, middle=0)
     press(house)
     answers = [await begun(house, name) for name in ("lowest", "low", "middle")]
     done: list[str] = []
