@@ -48,6 +48,8 @@ def set_archive(broker: "Broker", name: str, options: ArchiveOptions, reply: Rep
     if before is not None and before.options == options:
         reply(ArchiveChanged(topic))
         return
+    if broker.in_turn([broker.state.versions.archives], lambda: set_archive(broker, name, options, reply), reply):
+        return
     same_table = before is not None and before.options.place == options.place
     if not same_table:
         _check_free(broker, topic, options)
@@ -67,6 +69,8 @@ def clear_archive(broker: "Broker", name: str, reply: Reply) -> None:
     topic = broker.topic(name)
     if topic.archive is None:
         reply(ArchiveChanged(topic))
+        return
+    if broker.in_turn([broker.state.versions.archives], lambda: clear_archive(broker, name, reply), reply):
         return
     fact = ArchiveCleared(topic.id, broker.state.versions.archives.next())
     _change(broker, topic, fact, ArchiveChanged(topic, gone=True), reply)

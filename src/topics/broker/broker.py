@@ -24,6 +24,7 @@ from topics.broker.routers import RouterControl
 from topics.broker.routes import ChangeTopic
 from topics.broker.runtime import Runtime
 from topics.broker.stages import expire_stages
+from topics.broker.versions import Version
 from topics.engine.partition import Partition
 from topics.engine.segment import PAGE_RECORDS
 from topics.engine.topic import Topic
@@ -231,6 +232,8 @@ class Broker:
         if self._parked(name, lambda: self.change_routes(name, change, reply), reply):
             return
         topic = self.topic(name)
+        if self.in_turn([self.state.versions.routes], lambda: self.change_routes(name, change, reply), reply):
+            return
         version = self.state.versions.routes.next()
         routes = change(topic.routes, version)
         self.change_topic(topic, [RoutesSet(topic.id, routes, version)], reply)
@@ -248,7 +251,17 @@ class Broker:
         self.committer.check_writable(lane)
         commit = ChangeTopic(self, topic, facts, reply, claimed, claims)
         self._busy[topic.name] = []
+        self.state.versions.begin(facts)
         self.committer.submit(lane, commit)
+
+    def in_turn(self, versions: list[Version], again: Callable[[], None], reply: Callable[[TopicsError], None]) -> bool:
+        """Whether a change that makes one of these versions is under way, maybe in another shard; `again` comes behind it."""
+        if len(self.committer.lanes) > 1:
+            for version in versions:
+                if version.under_way:
+                    version.waiting.append(_told(again, reply))
+                    return True
+        return False
 
     def delete_topic(self, name: str, *, if_empty: bool, reply: Callable[[TopicGone | TopicsError], None]) -> None:
         if self._parked(name, lambda: self.delete_topic(name, if_empty=if_empty, reply=reply), reply):
@@ -267,15 +280,20 @@ class Broker:
                     code="topic_not_empty",
                     detail={"topic": name, "count": topic.count + pending},
                 )
+        versions = self.state.versions
+        made = [versions.routes] * bool(topic.routes) + [versions.archives] * (topic.archive is not None)
+        if self.in_turn(made, lambda: self.delete_topic(name, if_empty=if_empty, reply=reply), reply):
+            return
         lane = self.committer.lane_of(topic.id)
         self.committer.check_writable(lane)
         commit = DeleteTopic(self, topic, reply)
         self._busy[name] = []
         if topic.routes:
             # That its routes go too is told by the version of all routes; likewise its archive.
-            commit.facts.append(RoutesSet(topic.id, [], self.state.versions.routes.next()))
+            commit.facts.append(RoutesSet(topic.id, [], versions.routes.next()))
         if topic.archive is not None:
-            commit.facts.append(ArchiveCleared(topic.id, self.state.versions.archives.next()))
+            commit.facts.append(ArchiveCleared(topic.id, versions.archives.next()))
+        versions.begin(commit.facts)
         self.committer.submit(lane, commit)
 
     def names(self, prefix: str, after: str) -> Iterator[str]:
@@ -547,14 +565,8 @@ class Broker:
         if self._waiting and self._waiting_bytes + size > most:
             raise Throttled("records come faster than the disk takes them", retry_after_ms=200)
 
-        def later() -> None:
-            try:
-                again()
-            except TopicsError as error:
-                reply(error)
-
         self._waiting_bytes += size
-        self._waiting.append(later)
+        self._waiting.append(_told(again, reply))
 
     def _room(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
@@ -566,13 +578,7 @@ class Broker:
         if waiting is None:
             return False
 
-        def later() -> None:
-            try:
-                again()
-            except TopicsError as error:
-                reply(error)
-
-        waiting.append(later)
+        waiting.append(_told(again, reply))
         return True
 
     def _create(
@@ -653,6 +659,18 @@ def _shards(fs: FileSystem, recovered: Recovered, settings: StorageSettings) -> 
 
 def _unsettled(partition: Partition) -> bool:
     return bool(partition.pending_records or partition.waiting_sync)
+
+
+def _told(again: Callable[[], None], reply: Callable[[TopicsError], None]) -> Callable[[], None]:
+    """Does it again; whoever asked is told why not, as he would have been at first."""
+
+    def later() -> None:
+        try:
+            again()
+        except TopicsError as error:
+            reply(error)
+
+    return later
 
 
 def _nothing() -> None:

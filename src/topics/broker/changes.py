@@ -71,6 +71,8 @@ class ChangeDesk:
             else:
                 self._commit(name, events, done)
 
+        if self._broker.parked(name, lambda: self._take(name, events, reply), done):
+            return
         if not events.changes or name in self._broker.state.topics:
             self._commit(name, events, done)
             return
@@ -91,6 +93,9 @@ class ChangeDesk:
 
     def _commit(self, name: str, events: Events, done: Reply) -> None:
         broker = self._broker
+        # What is new is judged by the marks of the very topic that the records go to.
+        if broker.parked(name, lambda: self._commit(name, events, done), done):
+            return
         kept = ChangesKept(name, 0, 0, events.tombstones, list(events.refused), [])
         topic = broker.state.topics.get(name)
         if topic is None and not events.changes:

@@ -464,9 +464,9 @@ class Keeper:
         if error is not None:
             self._failed("removing segments", error)
 
-    def damaged(self, error: CorruptStorage) -> None:
-        """Records are over their cap or their age and cannot be read."""
-        self._failed("evicting records", error)
+    def damaged(self, error: CorruptStorage, what: str = "evicting records") -> None:
+        """Records that should be worked on cannot be read, and nobody is there to be told."""
+        self._failed(what, error)
 
     def _failed(self, what: str, error: BaseException) -> None:
         self.failures_total += 1

@@ -68,6 +68,7 @@ class CreateTopic(Commit):
     def apply(self) -> None:
         # The topic object exists already because its first write was decided on it; adding it is what makes it true.
         self._broker.state.add(self._topic)
+        self._decided()
         if self._first is not None:
             self._first.members[0].created = True
             self._first.wal_ms = self.wal_ms
@@ -75,24 +76,25 @@ class CreateTopic(Commit):
             self._first.apply()
         elif self._reply is not None:
             self._reply(Configured(self._topic, True))
-        self._over()
+        self._broker.release(self._topic.name)
 
     def take_back(self) -> None:
         if self._first is not None:
             self._first.take_back()
 
     def fail(self, error: TopicsError) -> None:
+        self._decided()
         if self._first is not None:
             self._first.fail(error)
         elif self._reply is not None:
             self._reply(error)
-        self._over()
+        self._broker.release(self._topic.name)
 
-    def _over(self) -> None:
+    def _decided(self) -> None:
+        """Nothing is held for it any more. Before anybody is told, who may create the next one at once."""
         self._broker.creating -= 1
         if self._topic.alias is not None:
             self._broker.aliases_in_flight.discard(self._topic.alias)
-        self._broker.release(self._topic.name)
 
 
 class ConfigureTopic(Commit):
@@ -156,7 +158,9 @@ class DeleteTopic(Commit):
         broker.wake(topic)
         self._reply(TopicGone(topic.name, True, [router.name for router in routers]))
         broker.release(topic.name)
+        broker.state.versions.over(self.facts)
 
     def fail(self, error: TopicsError) -> None:
         self._reply(error)
         self._broker.release(self._topic.name)
+        self._broker.state.versions.over(self.facts)

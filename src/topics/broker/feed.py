@@ -29,6 +29,7 @@ from topics.engine.cache import Cache
 from topics.engine.partition import Partition, Tombstone
 from topics.engine.render import USUAL, View
 from topics.engine.topic import Topic
+from topics.model.errors import CorruptStorage
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
@@ -255,13 +256,18 @@ class Feed:
     def next(self) -> Frame | None:
         """The next thing to tell, and the places moved as if it were told; None when there is nothing now.
 
-        Topics take turns, one frame each.
+        Topics take turns, one frame each. One that is damaged on disk is left out until it has something new.
         """
         waiting = self._waiting
         while waiting:
             place = next(iter(waiting))
             del waiting[place]
-            frame = self._tell(place)
+            try:
+                frame = self._tell(place)
+            except CorruptStorage as error:
+                # Whoever is told of the news must not suffer for one topic, nor those who are told after him.
+                self._broker.keeper.damaged(error, "reading records for a live reader")
+                continue
             if frame is not None:
                 # A live reader that was told all there is has nothing more: the usual case, known without another look.
                 if not (place.over or (place.live and type(frame) is Records)):

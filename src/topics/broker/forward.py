@@ -46,7 +46,7 @@ from topics.engine.copying import (
 from topics.engine.partition import Partition
 from topics.engine.router import Router
 from topics.engine.topic import Topic
-from topics.model.errors import Throttled, TopicsError
+from topics.model.errors import CorruptStorage, Throttled, TopicsError
 from topics.model.facts import SOURCE_TRIM, Copy, Forwarded, Lost
 from topics.model.match import TagMatch
 from topics.model.page import Page, record_sizes
@@ -373,18 +373,36 @@ class Forwarder:
                 self._tell_lost(source, partition.number, router, *lost)
             return
         bound = min(self._bound(partition, router) for router in routers)
-        selection = select(partition, cursor, bound, most_records, RUN_BYTES)
+        try:
+            selection = select(partition, cursor, bound, most_records, RUN_BYTES)
+        except CorruptStorage as error:
+            self._unreadable(routers, error)
+            return
         run = _Run(partition, selection)
         now_ms = self._broker.runtime.now_ms()
         shipments: dict[tuple[int, bool], list[Outgoing]] = {}
+        shorter: list[tuple[Router, int]] = []
         for router in routers:
-            fits = self._outgoing(source, partition, router, run, now_ms, shipments)
+            try:
+                fits = self._outgoing(source, partition, router, run, now_ms, shipments)
+            except CorruptStorage as error:
+                self._unreadable([router], error)
+                continue
             if 0 < fits < len(selection.seqs):
-                self._forward_from(source, partition, cursor, [router], fits)
+                shorter.append((router, fits))
         fact_of = Forwarded(source.id, partition.number, selection.first, selection.last, now_ms, [])
         for (lane_number, sync), outgoing in shipments.items():
             lane = self._broker.committer.lanes[lane_number]
             self._ship(lane, sync, source, fact_of, outgoing)
+        # Behind the others: these may go to the same dest, and get later seqs there.
+        for router, fits in shorter:
+            self._forward_from(source, partition, cursor, [router], fits)
+
+    def _unreadable(self, routers: list[Router], error: CorruptStorage) -> None:
+        """Records of a source, or copies made before, are damaged on disk. Others go on; these try again from time to time."""
+        self._broker.keeper.damaged(error, "forwarding records")
+        for router in routers:
+            self._again(router, BACKOFF, FAILED_MOST_MS)
 
     def _ship(self, lane: Lane, sync: bool, source: Topic, model: Forwarded, outgoing: list[Outgoing]) -> None:
         fact = Forwarded(

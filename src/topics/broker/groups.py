@@ -6,6 +6,7 @@ late as the topic's class demands. An ack on an `fsync` topic is synced before i
 Fetching changes nothing: what was handed out and not acked comes again.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -227,12 +228,15 @@ class MoveGroup(Commit):
                 del decided[fact.partition]
         self._reply(None)
 
-    def fail(self, error: TopicsError) -> None:
+    def take_back(self) -> None:
+        group = self._group
         for number, before in self._before.items():
-            if before is None:
-                self._group.decided.pop(number, None)
+            if before is None or before == group.positions.get(number):
+                group.decided.pop(number, None)
             else:
-                self._group.decided[number] = before
+                group.decided[number] = before
+
+    def fail(self, error: TopicsError) -> None:
         self._reply(error)
 
 
@@ -325,7 +329,9 @@ def move_past(broker: "Broker", topic: Topic, group: Group, fetched: Fetched) ->
     position = group.latest(number)
     if position is not None and position.next_offset < fetched.next_offset:
         moved = Position(position.start, fetched.next_offset - 1, broker.runtime.now_ms())
-        _move(broker, topic, group, {number: moved}, _ignore)
+        # When the log takes nothing more, the group is told of the gap again.
+        with contextlib.suppress(TopicsError):
+            _move(broker, topic, group, {number: moved}, _ignore)
 
 
 def seek(

@@ -234,6 +234,7 @@ class CreateRouter(Commit):
 
     def apply(self) -> None:
         broker = self._control.broker
+        broker.creating -= len(self._created)
         for topic in self._created:
             broker.state.add(topic)
         router: Router | None = broker.state.apply(self._fact)
@@ -245,12 +246,12 @@ class CreateRouter(Commit):
         self._over()
 
     def fail(self, error: TopicsError) -> None:
+        self._control.broker.creating -= len(self._created)
         self._reply(error)
         self._over()
 
     def _over(self) -> None:
         broker = self._control.broker
-        broker.creating -= len(self._created)
         for topic in self._created:
             broker.release(topic.name)
         self._control.over()

@@ -47,11 +47,13 @@ class ChangeTopic(Commit):
         self._reply(Configured(self._topic, False))
         self._broker.state.versions.tell(self.facts)
         self._broker.release(self._topic.name)
+        self._broker.state.versions.over(self.facts)
 
     def fail(self, error: TopicsError) -> None:
         self._over()
         self._reply(error)
         self._broker.release(self._topic.name)
+        self._broker.state.versions.over(self.facts)
 
     def _over(self) -> None:
         if self._claimed is not None and self._claims is not None:

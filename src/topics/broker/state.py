@@ -286,6 +286,10 @@ class State:
             del self.aliases[topic.alias]
         topic.alias = fact.alias
         if fact.alias is not None:
+            current = self.aliases.get(fact.alias)
+            if current is not None:
+                # Nobody asks for an alias that is taken: that topic could not be given it, because of a sync that failed.
+                current.alias = None
             self.aliases[fact.alias] = topic
 
     def _routes_set(self, fact: RoutesSet) -> None:
@@ -379,6 +383,10 @@ class State:
         self.routers.next_id = max(self.routers.next_id, fact.router_id + 1)
         if source is None or fact.dest_id not in self.by_id or fact.router_id in self.routers.by_id:
             return None
+        current = self.routers.by_name.get(fact.name)
+        if current is not None and current.id < fact.router_id:
+            # As with topics: nobody creates a name that is taken, so the older one could not be synced and never was.
+            self.routers.remove(current.id)
         router = Router(fact)
         self.routers.add(router)
         if self.replaying:

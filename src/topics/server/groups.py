@@ -317,7 +317,12 @@ class Consume:
                 continue
             partition = topic.partitions[number]
             offset = start_offset(partition, position, self._start)
-            fetched = fetch(broker, topic, partition, offset, self._limit, broker.limits.answer_bytes)
+            try:
+                fetched = fetch(broker, topic, partition, offset, self._limit, broker.limits.answer_bytes)
+            except TopicsError as error:
+                # Told here: this may be called from within a commit, which has others to tell.
+                self._refuse(error)
+                return
             if not fetched.nothing:
                 self._hand_out(group, fetched)
                 return

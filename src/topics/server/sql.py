@@ -195,6 +195,9 @@ class Execution:
 
     def _configure(self, name: str, change: ConfigChange) -> None:
         self._may(ADMIN, name)
+        # Not left to `configure`: when the topic is gone after the wait, that would create it.
+        if self._broker.parked(name, lambda: self._configure(name, change), self._done):
+            return
         self._broker.topic(name)
         self._broker.configure(name, change, self._altered(name))
 
@@ -313,7 +316,13 @@ class Execution:
                 self._done(error or topic_not_found(topic.name))
                 return
             first = start_offset(partition, position, start)
-            self._tell_messages(topic, fetch(broker, topic, partition, first, limit, broker.limits.answer_bytes))
+            try:
+                fetched = fetch(broker, topic, partition, first, limit, broker.limits.answer_bytes)
+            except TopicsError as refused:
+                # Told here: this is called from within a commit, which has others to tell.
+                self._done(refused)
+                return
+            self._tell_messages(topic, fetched)
 
         pin(broker, topic, group, [partition], start, pinned)
 
