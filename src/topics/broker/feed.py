@@ -8,6 +8,7 @@ memory, gets what it missed in few large frames, and is told by a tombstone what
     fallen off the log begins behind the place -> Lost, and the place moves to its end
     drained    -> CaughtUp, once, and again each time the reader has been behind
     gone       the topic was deleted while watched -> Gone, once; that topic is over, also for a namesake made later
+    broken     the log cannot be read there -> Broken, once; no more of that topic until the feed is opened again
 
 A feed is open while somebody listens and keeps its places when closed. Opened again it goes on from there; a topic that
 was deleted and made again meanwhile goes on with the new one, after a tombstone `recreated`.
@@ -29,12 +30,12 @@ from topics.engine.cache import Cache
 from topics.engine.partition import Partition, Tombstone
 from topics.engine.render import USUAL, View
 from topics.engine.topic import Topic
-from topics.model.errors import CorruptStorage
+from topics.model.errors import CorruptStorage, TopicsError
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
 
-__all__ = ["CaughtUp", "Feed", "Frame", "Gone", "Lost", "Place", "Records", "SharedFrames", "Subscription"]
+__all__ = ["Broken", "CaughtUp", "Feed", "Frame", "Gone", "Lost", "Place", "Records", "SharedFrames", "Subscription"]
 
 # Whatever changes what a reader at a cursor gets changes one of these: the head, the number of live records, the floor
 # below which they were lost, whether nodes are filtered; and the cursor.
@@ -94,6 +95,16 @@ class Gone(Frame):
     """The topic was deleted."""
 
     __slots__ = ()
+
+
+class Broken(Frame):
+    """What comes next in the topic cannot be read."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, topic: Topic, head_seq: int, error: TopicsError) -> None:
+        super().__init__(topic, head_seq)
+        self.error = error
 
 
 class SharedFrames:
@@ -191,6 +202,8 @@ class Feed:
             return False
         self._broker.unwatch(place.topic, place.woken)
         self._waiting.pop(place, None)
+        # Those who are being told may include it: whoever calls it now is too late.
+        place.over = True
         return True
 
     def open(self, on_news: Callable[[], None]) -> None:
@@ -219,8 +232,8 @@ class Feed:
                 self._broker.unwatch(place.topic, place.woken)
 
     def woken(self, place: Place) -> None:
-        self._waiting[place] = None
-        if self._on_news is not None:
+        if self._on_news is not None and not place.over:
+            self._waiting[place] = None
             self._on_news()
 
     def stalled(self) -> None:
@@ -262,15 +275,10 @@ class Feed:
         while waiting:
             place = next(iter(waiting))
             del waiting[place]
-            try:
-                frame = self._tell(place)
-            except CorruptStorage as error:
-                # Whoever is told of the news must not suffer for one topic, nor those who are told after him.
-                self._broker.keeper.damaged(error, "reading records for a live reader")
-                continue
+            frame = self._tell(place)
             if frame is not None:
                 # A live reader that was told all there is has nothing more: the usual case, known without another look.
-                if not (place.over or (place.live and type(frame) is Records)):
+                if not (place.over or (place.live and type(frame) is Records) or type(frame) is Broken):
                     waiting[place] = None
                 return frame
         return None
@@ -296,7 +304,13 @@ class Feed:
             at_head = cursor == head or (cursor > head and not place.fresh)
             if at_head and not place.recreated:
                 break
-            frame = self._read(place, topic, partition, head)
+            try:
+                frame = self._read(place, topic, partition, head)
+            except CorruptStorage as error:
+                # Whoever is told of the news must not suffer for one topic, nor those who are told after him.
+                broker.keeper.damaged(error, "reading records for a live reader")
+                broker.unwatch(topic, place.woken)
+                return Broken(topic, head, error)
             place.fresh = False
             if frame is not None:
                 return frame

@@ -9,8 +9,8 @@ as the end of one `data:` line and the beginning of the next, which clients join
 has no such way back and becomes a space; both are white space that means nothing, and the value stays the same.
 """
 
-from topics.broker.feed import CaughtUp, Frame, Gone, Lost, Records
-from topics.server.answers import encode
+from topics.broker.feed import Broken, CaughtUp, Frame, Gone, Lost, Records
+from topics.server.answers import STATUS_OF, encode
 from topics.server.frames import frame_fields
 
 HEADERS = b"Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n"
@@ -36,7 +36,7 @@ def frame_event(frame: Frame) -> bytes:
     """The event of a frame without its id; made once for all who are told the same."""
     text = frame.texts.get("sse")
     if text is None:
-        text = frame.texts["sse"] = event(*_parts(frame))
+        text = frame.texts["sse"] = _rendered(frame)
     return text
 
 
@@ -44,8 +44,10 @@ def error_event(code: int, message: str, **fields: object) -> bytes:
     return event(b"error", encode({"code": code, "error": message, **fields}))
 
 
-def _parts(frame: Frame) -> tuple[bytes, bytes]:
-    return (EVENT_NAMES[type(frame)], b"{%b}" % frame_fields(frame))
+def _rendered(frame: Frame) -> bytes:
+    if isinstance(frame, Broken):
+        return error_event(STATUS_OF[frame.error.code], frame.error.message, topic=frame.topic.name)
+    return event(EVENT_NAMES[type(frame)], b"{%b}" % frame_fields(frame))
 
 
 EVENT_NAMES: dict[type[Frame], bytes] = {

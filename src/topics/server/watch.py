@@ -67,8 +67,9 @@ def _resume(starts: dict[str, Start], token: str) -> None:
 def get_watch(live: Live, broker: Broker, request: Request, wid: str) -> None:
     session = live.sessions.find(wid, caller_of(request), broker.runtime.now_ms())
     require_event_stream(request)
-    # A client that comes back before its old connection was missed must not be refused for it.
-    if session.stream is not None:
+    # A client that comes back before its old connection was missed must not be refused for it. There the next request may
+    # be waiting, and open the session once more.
+    while session.stream is not None:
         session.stream.close()
     live.slots.check(session.caller)
     last_id = request.header(b"last-event-id")

@@ -25,9 +25,10 @@ from websockets.protocol import OPEN, Protocol, Side
 from websockets.server import ServerProtocol
 
 from topics.broker.broker import Broker
-from topics.broker.feed import CaughtUp, Feed, Frame, Gone, Lost, Records
+from topics.broker.feed import Broken, CaughtUp, Feed, Frame, Gone, Lost, Records
 from topics.model.errors import Forbidden, InvalidRequest
 from topics.server.access import Caller, caller_of
+from topics.server.answers import encode
 from topics.server.commands import Commands
 from topics.server.delivery import Delivery
 from topics.server.frames import frame_fields
@@ -95,7 +96,7 @@ class Socket:
     """One open socket: bytes to messages and back, and what ends it."""
 
     __slots__ = (
-        "_broker", "_commands", "_delivery", "_duplex", "_feed", "_fragments", "_live", "_over", "_protocol",
+        "_broker", "_commands", "_delivery", "_duplex", "_feed", "_live", "_opcode", "_over", "_parts", "_protocol",
         "_received_at",
     )  # fmt: skip
 
@@ -105,7 +106,9 @@ class Socket:
         self._duplex = duplex
         self._protocol = Protocol(Side.SERVER, state=OPEN, max_size=broker.limits.max_body_bytes, logger=_log)
         self._feed = Feed(broker)
-        self._fragments: list[WireFrame] = []
+        # A message that comes in pieces: what it is, and what has come of it. Pieces may be empty, and as many as one likes.
+        self._opcode: Opcode | None = None
+        self._parts = bytearray()
         self._received_at = broker.runtime.perf()
         self._over = False
         self._delivery = Delivery(
@@ -147,14 +150,18 @@ class Socket:
     def _take(self, frame: WireFrame) -> None:
         if frame.opcode in (Opcode.PING, Opcode.PONG, Opcode.CLOSE):
             return
-        if not frame.fin or self._fragments:
-            self._fragments.append(frame)
+        opcode: Opcode = frame.opcode
+        data = bytes(frame.data)
+        if not frame.fin or self._opcode is not None:
+            opcode = self._opcode = opcode if self._opcode is None else self._opcode
+            self._parts += data
             if not frame.fin:
                 return
-            frame = WireFrame(self._fragments[0].opcode, b"".join([bytes(part.data) for part in self._fragments]))
-            self._fragments = []
-        if frame.opcode is Opcode.TEXT:
-            self._commands.add(bytes(frame.data))
+            data = bytes(self._parts)
+            self._opcode = None
+            self._parts = bytearray()
+        if opcode is Opcode.TEXT:
+            self._commands.add(data)
         else:
             self._commands.refuse(InvalidRequest("commands are JSON in text messages, not binary ones"))
 
@@ -168,10 +175,14 @@ class Socket:
     # Out
 
     def _encode(self, frame: Frame) -> bytes:
-        if isinstance(frame, Gone):
+        if isinstance(frame, Gone | Broken):
             # Over for this socket; who wants a namesake made later subscribes again.
             self._feed.remove(frame.topic.name)
             self._feed.trust()
+            if isinstance(frame, Broken):
+                error = frame.error
+                fields = {"op": "error", "topic": frame.topic.name, "code": error.code, "message": error.message}
+                return wire(encode(fields))
         text = frame.texts.get("ws")
         if text is None:
             text = frame.texts["ws"] = wire(b'{"op":"%b",%b}' % (_OPS[type(frame)], frame_fields(frame)))
