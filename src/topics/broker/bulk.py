@@ -55,7 +55,7 @@ def bulk_read(
         "next_from_seq": plan.next_from_seq,
         "head_seq": head,
         "earliest_seq": partition.earliest_seq,
-        "caught_up": plan.next_from_seq == head,
+        "caught_up": plan.next_from_seq >= head,
         "tombstone": None if tombstone is None else msgspec.structs.asdict(tombstone),
         "lag": max(0, head - plan.next_from_seq),
         "epoch": topic.epoch,

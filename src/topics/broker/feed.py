@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Broken", "CaughtUp", "Feed", "Frame", "Gone", "Lost", "Place", "Records", "SharedFrames", "Subscription"]
 
-# Whatever changes what a reader at a cursor gets changes one of these: the head, the number of live records, the floor
-# below which they were lost, whether nodes are filtered; and the cursor.
-State = tuple[int, int, int, bool, int]
+# Whatever changes what a reader at a cursor gets changes one of these: the head, how much of that is synced, the number of
+# live records, the floor below which they were lost, whether nodes are filtered; and the cursor.
+State = tuple[int, int, int, int, bool, int]
 
 
 class Subscription(Struct, frozen=True):
@@ -325,7 +325,14 @@ class Feed:
         cursor = place.cursor
         subscription = place.subscription
         frames = self._broker.frames
-        state = (head, partition.count, partition.evict_floor, topic.config.dedupe_node, cursor)
+        state = (
+            head,
+            partition.head_seq,
+            partition.count,
+            partition.evict_floor,
+            topic.config.dedupe_node,
+            cursor,
+        )
         frame = None if place.recreated else frames.find(topic.id, partition.number, state, subscription)
         if frame is None:
             view = subscription.view

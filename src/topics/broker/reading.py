@@ -40,7 +40,7 @@ class Answer(Struct):
     @property
     def nothing(self) -> bool:
         """The reader stands at the tail and there is nothing to tell it."""
-        return not self.read.count and self.read.tombstone is None and self.read.next_from_seq == self.head_seq
+        return not self.read.count and self.read.tombstone is None and self.read.next_from_seq >= self.head_seq
 
 
 def read(broker: "Broker", wanted: ReadRequest) -> Answer:

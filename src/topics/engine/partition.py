@@ -463,7 +463,8 @@ class Partition:
         head = self.head_seq
         seq = from_seq + 1
         tombstone = None
-        if from_seq > head or recreated:
+        # A live reader may have been told what is not synced yet, and come back with that before it is.
+        if from_seq > self.written_seq or recreated:
             seq = self.earliest_seq
             tombstone = self._tombstone(from_seq, seq - 1, "recreated")
         elif seq < self.evict_floor:

@@ -128,7 +128,7 @@ def send_diff(request: Request, answer: Answer) -> None:
                 next_from_seq,
                 head,
                 answer.earliest_seq,
-                b"true" if next_from_seq == head else b"false",
+                b"true" if next_from_seq >= head else b"false",
                 tombstone,
                 max(0, head - next_from_seq),
                 answer.topic.epoch,
