@@ -29,7 +29,7 @@ from topics.broker.throttle import Throttle
 from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
-from topics.server.inbox import Inboxes
+from topics.server.inbox import Inbox
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
@@ -106,7 +106,7 @@ class TornWorld(World):
         self.deleting: list[str] = []
         # One object for all: writes join only those who are answered by the same.
         self.answer = self.answer_joined
-        self.inboxes = Inboxes(self, self.answer)  # type: ignore[arg-type]
+        self.inboxes: dict[str, Inbox] = {}
         self.configuring: set[str] = set()
 
     def _know(self, topic: Any) -> Known:
@@ -118,7 +118,8 @@ class TornWorld(World):
     def hand_in(self, topic: str, text: Text) -> bool:
         """Into the inbox of the topic, as a connection does whose head is known; there must be such a topic."""
         asked = Asked(self, topic, text)
-        if not self.inboxes.door(topic)(asked):  # type: ignore[arg-type]
+        inbox = self.inboxes.setdefault(topic, Inbox(self, topic, self.answer))  # type: ignore[arg-type]
+        if not inbox.take(asked):  # type: ignore[arg-type]
             return False
         self.promises.writes.append(asked.write)
         return True
