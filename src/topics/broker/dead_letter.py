@@ -36,9 +36,13 @@ def move(broker: "Broker", topic: Topic, partition: Partition, seqs: list[int], 
     queue, to be tried again.
     """
     name = topic.config.dead_letter
-    assert name is not None
-    target_name = name
     leases = _leases(partition)
+    if name is None:
+        # It was taken away while they waited.
+        leases.not_moved(seqs)
+        done(0)
+        return
+    target_name = name
 
     def act(lane: Lane, release: Callable[[], None]) -> None:
         def write(unsafe: TopicsError | None) -> None:
@@ -48,7 +52,8 @@ def move(broker: "Broker", topic: Topic, partition: Partition, seqs: list[int], 
                 release()
                 done(0)
                 return
-            if unsafe is not None or (target_name not in broker.state.topics and not topic.config.auto_create):
+            missing = target_name not in broker.state.topics and not topic.config.auto_create
+            if unsafe is not None or missing or topic.config.dead_letter != target_name:
                 release()
                 leases.not_moved(alive)
                 done(0)
