@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from topics.engine.cache import Cache
 from topics.engine.partition import Partition, Read, Totals
 from topics.engine.render import USUAL, View
-from topics.engine.segment import PAGE_RECORDS, HotSegment
+from topics.engine.segment import LARGE_RECORDS, PAGE_RECORDS, HotSegment
 from topics.model.config import TopicConfig
 from topics.model.facts import CAP, RESTART, TTL, Deleted, Lost
 from topics.model.match import TagMatch
@@ -84,6 +84,19 @@ def test_many_small_pages_are_folded_and_none_is_lost() -> None:
     assert segment.page_count < 10
     found = read(partition)
     assert seqs(found) == list(range(1, 3 * PAGE_RECORDS + 6))
+
+
+def test_pages_that_are_large_already_are_not_copied_and_small_ones_around_them_are_folded() -> None:
+    partition = new_partition()
+    counts = [1, 1, 1, 100, 1, 1, LARGE_RECORDS, 100, LARGE_RECORDS - 1, 1]
+    for count in counts:
+        append(partition, count)
+    (segment,) = partition.segments
+    assert isinstance(segment, HotSegment)
+    segment.close()
+    assert [page.count for page in segment.pages] == [3, 100, 2, LARGE_RECORDS, 100, LARGE_RECORDS]
+    assert seqs(read(partition)) == list(range(1, sum(counts) + 1))
+    assert [segment.page_at(seq).first_seq for seq in (1, 4, 103, 104)] == [1, 4, 4, 104]
 
 
 def test_a_large_page_is_split() -> None:

@@ -22,6 +22,8 @@ from topics.model.page import Page, fold, page_times, part, record_sizes, split
 # small enough that taking one record out of a page stays cheap.
 PAGE_RECORDS = 256
 PAGE_BYTES = 128 << 10
+# A page of so many records stands for itself: to copy them once more would cost a write of 100 a quarter of its time.
+LARGE_RECORDS = 64
 
 # Pages of a segment whose record sizes are remembered.
 SIZES_KEPT = 8
@@ -430,6 +432,11 @@ class HotSegment(Segment):
         return list(self.pages), None if self._flags is None else bytes(self._flags[first:])
 
     def _put(self, page: Page) -> None:
+        if page.count >= LARGE_RECORDS:
+            self._fold()
+            self.pages.append(page)
+            self._starts.append(page.first_seq)
+            return
         self.pages.append(page)
         self._starts.append(page.first_seq)
         self._loose_pages += 1

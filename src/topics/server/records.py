@@ -182,8 +182,7 @@ def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     group = outcome.group
     # Whole microseconds: formatting a float takes 0.2 us.
     whole, rest = divmod(int((perf_counter() - started) * 1_000_000), 1000)
-    # repr of a list is the quickest way to many numbers: 100 take 9 us, joining them one by one 20.
-    seqs = b'"seqs":%b,' % repr(list(range(first, first + count))).encode() if return_seqs else b""
+    seqs = b'"seqs":[%b],' % render_run(first, count) if return_seqs else b""
     return (
         b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
         b'"performance":{"server_total_ms":%d.%03d,%b,"throttle_wait_ms":0.0}}'
@@ -203,6 +202,28 @@ def render_append(outcome: Append, return_seqs: bool, started: float) -> bytes:
     )
 
 
+def render_run(first: int, count: int) -> bytes:
+    """So many numbers from `first` on, with commas between them.
+
+    Those of one thousand differ in their last three digits only. (100 take 2 us, the repr of a list of them 10.)
+    """
+    if count == 1:
+        return b"%d" % first
+    runs = []
+    while count:
+        thousand, start = divmod(first, 1000)
+        some = min(count, 1000 - start)
+        if thousand:
+            before = b"%d" % thousand
+            runs.append(before + (b"," + before).join(THREE_DIGITS[start : start + some]))
+        else:
+            runs.append(b",".join([b"%d" % number for number in range(start, start + some)]))
+        first += some
+        count -= some
+    return runs[0] if len(runs) == 1 else b",".join(runs)
+
+
+THREE_DIGITS = [b"%03d" % number for number in range(1000)]
 LAST_SEQ, SEQS = b',"last_seq":', b',"seqs":['
 # Whole microseconds as milliseconds; most writes take less than these.
 MILLISECONDS = [b"%d.%03d" % divmod(us, 1000) for us in range(5000)]
