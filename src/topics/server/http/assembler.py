@@ -58,6 +58,7 @@ class Assembler:
         "_held",
         "_limits",
         "_parser",
+        "_raised",
         "_raw_bytes",
         "_replaying",
         "_target",
@@ -104,6 +105,8 @@ class Assembler:
         self._charged = 0
         self._upgrade_ignored = False
         self._replaying = False
+        self._raised: Exception | None = None
+        """What ended the parsing: raised by one of the callbacks."""
 
     def feed(self, data: bytes | memoryview) -> int:
         """Parse `data` and return how much of it was taken: all of it, unless a WebSocket was offered.
@@ -125,9 +128,9 @@ class Assembler:
         except httptools.HttpParserCallbackError as error:
             if self.finished:
                 return len(data)
-            cause = error.__context__
-            assert cause is not None
-            raise cause from None
+            # Not `error.__context__`: that is what our callback raised only while nobody handles another error.
+            raised, self._raised = self._raised, None
+            raise raised or error from None
         except httptools.HttpParserInvalidMethodError as error:
             if self.finished:
                 return len(data)
@@ -163,7 +166,7 @@ class Assembler:
         if self._replaying:
             return
         if self.finished:
-            raise Refused(None)
+            raise self._keep(Refused(None))
         self.in_message = True
         self.messages_begun += 1
 
@@ -172,7 +175,7 @@ class Assembler:
             return
         self._target += part
         if len(self._target) > self._limits.max_target_bytes:
-            raise Refused(URI_TOO_LONG)
+            raise self._keep(Refused(URI_TOO_LONG))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers come after the head was judged: nobody may smuggle a header in there. `_check_bounds` counts them.
@@ -181,31 +184,26 @@ class Assembler:
         self._head_bytes += len(name) + len(value) + 4
         self._header_count += 1
         if self._header_count > self._limits.max_headers or self._head_bytes > self._limits.max_head_bytes:
-            raise Refused(HEADERS_TOO_LARGE)
-        add_header(self._headers, name, value)
+            raise self._keep(Refused(HEADERS_TOO_LARGE))
+        try:
+            add_header(self._headers, name, value)
+        except Exception as error:
+            raise self._keep(error) from None
 
     def on_headers_complete(self) -> None:
         if self._replaying:
             self._replaying = False
             return
-        parser = self._parser
-        method = parser.get_method()
-        if method == b"CONNECT":
-            raise Refused(METHOD_UNKNOWN)
-        head = read_head(method, self._target, parser.get_http_version(), parser.should_keep_alive(), self._headers)
-        self.head = head
-        if parser.should_upgrade():
-            self._upgrade_ignored = not head.offers_websocket
-        else:
-            head.offers_websocket = False
-        if head.content_length != 0:
-            self._judge_body(head)
+        try:
+            self._judge_head()
+        except Exception as error:
+            raise self._keep(error) from None
 
     def on_body(self, part: bytes) -> None:
         self.body_bytes += len(part)
         if self.discarding:
             if self.body_bytes > self._limits.linger_bytes:
-                raise Refused(None)
+                raise self._keep(Refused(None))
         elif self.body_bytes > self._limits.max_body_bytes:
             self._refuse(PAYLOAD_TOO_LARGE)
         else:
@@ -222,6 +220,25 @@ class Assembler:
             self.messages.append((head, chunks[0] if len(chunks) == 1 else b"".join(chunks)))
         self.finished = not head.keep_alive
         self._reset()
+
+    def _keep(self, error: Exception) -> Exception:
+        """What a callback is about to raise: the parser reports only that something was."""
+        self._raised = error
+        return error
+
+    def _judge_head(self) -> None:
+        parser = self._parser
+        method = parser.get_method()
+        if method == b"CONNECT":
+            raise Refused(METHOD_UNKNOWN)
+        head = read_head(method, self._target, parser.get_http_version(), parser.should_keep_alive(), self._headers)
+        self.head = head
+        if parser.should_upgrade():
+            self._upgrade_ignored = not head.offers_websocket
+        else:
+            head.offers_websocket = False
+        if head.content_length != 0:
+            self._judge_body(head)
 
     def _judge_body(self, head: RequestHead) -> None:
         refusal = None
