@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
@@ -146,6 +147,34 @@ async def test_a_message_in_ever_so_many_pieces_takes_no_more_room_than_its_text
     await client.send(b"".join(protocol.data_to_send()))
     assert [each["op"] for each in await messages(client, protocol, 1)] == ["pong"]
     assert not held._parts
+
+
+@in_house()
+async def test_messages_half_sent_over_sockets_count_with_the_bodies_under_way(house: House) -> None:
+    object.__setattr__(house.listener.limits, "max_held_bytes", 100_000)
+    half = b'{"op":"ping","x":"' + b"x" * 60_000
+    held = house.listener.held
+    first, one = await socket(house)
+    one.send_text(half, fin=False)
+    await first.send(b"".join(one.data_to_send()))
+    await until(lambda: held.total == len(half))
+    second, two = await socket(house)
+    two.send_text(half + b'"}')
+    await second.send(b"".join(two.data_to_send())[:-1])
+    with pytest.raises(AssertionError, match="closed"):
+        await messages(second, two, 1)
+    assert two.close_rcvd is not None
+    assert two.close_rcvd.code == 1013
+    await until(lambda: held.total == len(half))
+    one.send_continuation(b'"}', fin=True)
+    await first.send(b"".join(one.data_to_send()))
+    assert [each["op"] for each in await messages(first, one, 1)] == ["pong"]
+    await until(lambda: held.total == 0)
+    one.send_text(half, fin=False)
+    await first.send(b"".join(one.data_to_send()))
+    await until(lambda: held.total == len(half))
+    first.abort()
+    await until(lambda: held.total == 0)
 
 
 @in_house()

@@ -69,6 +69,19 @@ def swapped(body: Any) -> Any:
     return "t42:swapped" if body == OUTSIDE else body
 
 
+@in_house(API_KEYS=KEYS)
+async def test_a_repeated_batch_tells_nothing_of_what_others_have_placed(house: House) -> None:
+    for name in (INSIDE, OUTSIDE):
+        await house.ask("POST", f"/v0/topics/{name}", RECORDS, key="full")
+    batch = {"producer": "p", "batch": 1}
+    writes = [{"topic": name, **RECORDS} for name in (INSIDE, OUTSIDE)]
+    first = await house.ask("POST", "/v0/commits", {"writes": writes, **batch}, key="full")
+    assert first.json["count"] == 2
+    again = await house.ask("POST", "/v0/commits", {"writes": writes[:1], **batch}, key="tenant")
+    assert (again.json["deduped"], again.json["count"]) == (True, 1)
+    assert [each["topic"] for each in again.json["results"]] == [INSIDE]
+
+
 CHANGES = {"changes": [{"op": "insert", "key": {"id": 1}, "after": {"id": 1}}]}
 
 

@@ -160,10 +160,12 @@ def post_commit(broker: Broker, request: Request, _name: str) -> None:
         if isinstance(outcome, TopicsError):
             send_error(request, outcome)
             return
+        # Of a repeated batch this is what was placed then, perhaps by somebody else.
+        placed = [each for each in outcome.placed if caller.may_touch(each.topic)]
         fields: dict[str, Any] = {
             "deduped": outcome.deduped,
-            "count": sum([each.count for each in outcome.placed]),
-            "results": [_place(each) for each in outcome.placed],
+            "count": sum([each.count for each in placed]),
+            "results": [_place(each) for each in placed],
         }
         if body.producer is not None:
             fields |= {"producer": body.producer, "batch": body.batch, "fence": outcome.batch}

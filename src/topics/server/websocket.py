@@ -10,6 +10,7 @@ framed once for all of them.
                 broken frame  close 1002
     silence                   a ping; close 1011 when that is not answered either
     client does not read      commands wait too; after the time-out an `error` message and close 1013
+    too much of it half sent  by all clients together: close 1013
     server stops              close 1001
 """
 
@@ -96,8 +97,8 @@ class Socket:
     """One open socket: bytes to messages and back, and what ends it."""
 
     __slots__ = (
-        "_broker", "_commands", "_delivery", "_duplex", "_feed", "_live", "_opcode", "_over", "_parts", "_protocol",
-        "_received_at",
+        "_broker", "_commands", "_delivery", "_duplex", "_feed", "_live", "_opcode", "_over", "_parts", "_pinged",
+        "_protocol",
     )  # fmt: skip
 
     def __init__(self, live: Live, broker: Broker, caller: Caller, duplex: Duplex) -> None:
@@ -109,7 +110,8 @@ class Socket:
         # A message that comes in pieces: what it is, and what has come of it. Pieces may be empty, and as many as one likes.
         self._opcode: Opcode | None = None
         self._parts = bytearray()
-        self._received_at = broker.runtime.perf()
+        # It was pinged and has sent nothing since. Who only listens sends nothing for as long as there are records for it.
+        self._pinged = False
         self._over = False
         self._delivery = Delivery(
             broker.runtime,
@@ -137,12 +139,14 @@ class Socket:
     # In
 
     def _received(self, data: bytes) -> None:
-        self._received_at = self._broker.runtime.perf()
+        self._pinged = False
         protocol = self._protocol
         protocol.receive_data(data)
         for event in protocol.events_received():
             if isinstance(event, WireFrame):
                 self._take(event)
+        if not self._duplex.hold(len(protocol.reader.buffer) + len(self._parts)):
+            protocol.fail(TRY_AGAIN_LATER, "the server holds as much as it may; try again later")
         self._flush()
         if self._must_wait() and not self._over:
             self._duplex.pause()
@@ -204,10 +208,10 @@ class Socket:
     # The end
 
     def _quiet(self) -> None:
-        silent_ms = (self._broker.runtime.perf() - self._received_at) * 1000
-        if silent_ms > 2 * self._live.ping_ms:
+        if self._pinged:
             self._fail(NO_ANSWER, "no answer to a ping")
         else:
+            self._pinged = True
             self._protocol.send_ping(b"")
             self._flush()
 

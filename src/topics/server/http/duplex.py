@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
 
 class Duplex(Channel):
-    __slots__ = ("_early", "_on_data")
+    __slots__ = ("_early", "_held_bytes", "_on_data")
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._on_data: Callable[[bytes], None] | None = None
         self._early = b""
+        self._held_bytes = 0
 
     def on_data(self, callback: Callable[[bytes], None]) -> None:
         """Called with every piece the client sends; at once with what it has sent so far."""
@@ -42,6 +43,14 @@ class Duplex(Channel):
         if not self.closed:
             self._connection.resume_reading()
 
+    def hold(self, size: int) -> bool:
+        """Say how much is kept of what is not whole yet. False when all connections together keep more than they may."""
+        if not self.closed:
+            change = size - self._held_bytes
+            self._held_bytes = size
+            return self._connection.hold(change)
+        return True
+
     def close(self) -> None:
         """Close the connection once what was written has been sent."""
         if not self.closed:
@@ -58,5 +67,6 @@ class Duplex(Channel):
             self._connection.pause_reading()
 
     def _forget(self) -> None:
+        self._connection.hold(-self._held_bytes)
         super()._forget()
         self._on_data = None

@@ -25,7 +25,9 @@ class HttpLimits:
     max_body_bytes: int = 64 * MEBIBYTE
     """A bigger body, as sent or once inflated, gets 413 `payload_too_large`."""
     max_held_bytes: int = 512 * MEBIBYTE
-    """Bodies not yet complete, all connections together; the one that goes over gets 503 `overloaded`."""
+    """Bodies not yet complete, all connections together; the one that goes over gets 503 `overloaded`.
+
+    Messages over a WebSocket count too; the one that goes over closes its socket with 1013."""
     hold_bytes: int = 64 << 10
     """Bytes that wait behind an unanswered request before we stop reading from that client."""
 

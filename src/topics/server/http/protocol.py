@@ -261,6 +261,12 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._transport.writelines((start, body))
 
+    def hold(self, change: int) -> bool:
+        """So many more bytes are kept for this connection, or less. False when that is more than all together may keep."""
+        held = self._listener.held
+        held.total += change
+        return change <= 0 or held.total <= self.limits.max_held_bytes
+
     def open_channel(self, channel: Channel) -> None:
         """The answer to the current request goes on until the channel is closed."""
         self._channel = channel
