@@ -187,8 +187,8 @@ class Assembler:
             raise self._keep(Refused(HEADERS_TOO_LARGE))
         try:
             add_header(self._headers, name, value)
-        except Exception as error:
-            raise self._keep(error) from None
+        except Refused as refused:
+            raise self._keep(refused) from None
 
     def on_headers_complete(self) -> None:
         if self._replaying:
@@ -196,7 +196,7 @@ class Assembler:
             return
         try:
             self._judge_head()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again, the application's too
             raise self._keep(error) from None
 
     def on_body(self, part: bytes) -> None:
