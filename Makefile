@@ -23,7 +23,7 @@ run: setup ## Start the server (TOPICS_* variables configure it)
 	@exec $(VENV)/bin/topics serve
 
 test: setup system-deps ## Run every test but the longest, which are part of `make crash`
-	$(PY) -m pytest tests -m "not long"
+	$(PY) -m tests.lanes -m "not long"
 
 test-spark: setup ## Run only the tests that start Spark: classic, Connect and a cluster
 	@$(call require_packages,$(SPARK_PACKAGES))
@@ -96,9 +96,9 @@ $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
   $(call apt_install,$$package); }
 endef
 
-# Installs those packages of $(1) whose command is missing.
+# Installs those packages of $(1) whose command is missing. Java may stand where JAVA_HOME says.
 define require_packages
-missing=""; \
+missing=""; PATH="$${JAVA_HOME:+$$JAVA_HOME/bin:}$$PATH"; \
 for entry in $(1); do \
   command -v "$${entry#*:}" >/dev/null || missing="$${missing:+$$missing }$${entry%%:*}"; \
 done; \

@@ -1,31 +1,17 @@
 """A server in a thread for the whole room, and archives in directories of their own."""
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.archive.copier import Copier
+from tests.served import client as client
+from tests.served import url as url
 from topics.archive.ledger import Ledger, open_archive
 from topics.client import Client
-from topics.server.settings import load_settings
-from topics.testing.server import running_server
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data = tmp_path_factory.mktemp("archive-server")
-    with running_server(load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(data)})) as found:
-        yield found
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as client:
-        yield client
 
 
 @pytest.fixture

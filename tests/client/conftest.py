@@ -7,19 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.served import url as url
 from topics.client import AsyncClient, Client, RetryPolicy
-from topics.server.settings import load_settings
-from topics.testing.server import running_server
 
 _numbers = itertools.count(1)
 QUICK = RetryPolicy(attempts=4, first_wait_s=0.001, longest_wait_s=0.01)
-
-
-@pytest.fixture(scope="session")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path_factory.mktemp("client"))}
-    with running_server(load_settings(environment)) as found:
-        yield found
 
 
 @pytest.fixture

@@ -10,29 +10,12 @@ from typing import Any
 
 import pytest
 
-from topics.client import Client
-from topics.server.settings import Settings, load_settings
-from topics.testing.server import running_server
+from tests.served import client as client
+from tests.served import url as url
 
 _numbers = itertools.count(1)
 # For every JVM that a test starts, itself or through a driver: none lives long enough to repay the second compiler.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
-
-def server_settings(data_dir: Path, port: int = 0, **more: str) -> Settings:
-    return load_settings({"TOPICS_PORT": str(port), "TOPICS_DATA_DIR": str(data_dir), **more})
-
-
-@pytest.fixture(scope="session")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_server(server_settings(tmp_path_factory.mktemp("spark-server"))) as found:
-        yield found
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as client:
-        yield client
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.spark.test_exactly_once import PATIENCE_SECONDS, Driver, check_copied, fill
+from tests.spark.test_pipeline_run import House, check, count, send, wait_until
+from tests.spark.test_pipeline_run import house as house
 from topics.client import Client, Record
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
@@ -95,9 +97,10 @@ class Cluster:
                 process.wait()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    cluster = Cluster(tmp_path)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One for both applications: its three JVMs take longer to start than either has to do."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         cluster.start()
         yield cluster.url
@@ -131,3 +134,20 @@ def test_a_cluster_of_two_workers_gets_the_package_and_copies_every_record_once(
     tags = [record.tag for record in client.read(f"{topic}.speculated") if isinstance(record, Record)]
     assert set(tags[3750:]) == {"attempt-1"}, "the second attempt won"
     assert set(tags[:3750]) == {"attempt-0"}
+
+
+def test_a_pipeline_on_a_cluster_of_two_workers_routes_every_change_once(house: House, cluster: str) -> None:
+    client = house.client
+    client.create("changes:shop.orders", partitions=2)
+    client.create("all", partitions=3)
+    client.sql("ALTER TOPIC \"all\" ADD SOURCE shop.orders ON UPDATE WHERE (n >= 0) WITH (payload = 'full')")
+    send(house, "shop.orders", 0, 6000)
+    local = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
+    small = ("spark.executor.memory=512m", "spark.executor.cores=1")
+    settings = [part for each in (*local, *small) for part in ("--conf", each)]
+    pipeline = house.start_pipeline("--master", cluster, *settings)
+    wait_until(lambda: count(house, "all") >= 6000, pipeline)
+    assert client.stop_pipeline("house").stop
+    assert pipeline.process.wait(90) == 0, pipeline.output()[-3000:]
+    assert house.client.pipeline("house").master == cluster
+    check(house, "all", list(range(6000)), 3)

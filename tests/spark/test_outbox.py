@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.conftest import server_settings
+from tests.served import server_settings
 from topics.client import Client
 from topics.spark import outbox as rooms
 from topics.spark.outbox import Outbox, OverCap, Piece, commit

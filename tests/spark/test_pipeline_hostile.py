@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.conftest import python_path, server_settings
+from tests.served import server_settings
+from tests.spark.conftest import python_path
 from tests.spark.delta_house import LakeTable
 from topics.client import Client, JobStatus
 from topics.model.errors import InvalidRequest, NotFound

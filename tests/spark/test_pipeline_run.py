@@ -1,4 +1,4 @@
-"""`topics pipeline run` as the process it is: killed, stopped, with a server that goes away, on a cluster."""
+"""`topics pipeline run` as the process it is: killed, stopped, with a server that goes away."""
 
 import os
 import signal
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.spark.conftest import python_path
-from tests.spark.test_elsewhere import cluster as cluster
 from topics.client import Client
 from topics.model.errors import TopicsError
 
@@ -198,20 +197,3 @@ def test_every_matching_change_is_routed_once_however_driver_and_server_end(hous
     assert "route shop.orders: running" in pipeline.output()
     check(house, "all", list(range(sent)), 3)
     check(house, "even", list(range(0, sent, 2)), 1)
-
-
-def test_a_pipeline_on_a_cluster_of_two_workers_routes_every_change_once(house: House, cluster: str) -> None:
-    client = house.client
-    client.create("changes:shop.orders", partitions=2)
-    client.create("all", partitions=3)
-    client.sql("ALTER TOPIC \"all\" ADD SOURCE shop.orders ON UPDATE WHERE (n >= 0) WITH (payload = 'full')")
-    send(house, "shop.orders", 0, 6000)
-    local = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
-    small = ("spark.executor.memory=512m", "spark.executor.cores=1")
-    settings = [part for each in (*local, *small) for part in ("--conf", each)]
-    pipeline = house.start_pipeline("--master", cluster, *settings)
-    wait_until(lambda: count(house, "all") >= 6000, pipeline)
-    assert client.stop_pipeline("house").stop
-    assert pipeline.process.wait(90) == 0, pipeline.output()[-3000:]
-    assert house.client.pipeline("house").master == cluster
-    check(house, "all", list(range(6000)), 3)
