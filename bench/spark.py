@@ -152,7 +152,7 @@ def _routed(bench: Bench, changes: int, routes: list[tuple[str, str, str]]) -> f
                 f"ALTER TOPIC {name} ADD SOURCE {table} ON INSERT {where}{by} WITH (payload = '{payload}', key = 'id')"
             )
         _fill_changes(bench, client, table, changes)
-        (job,) = [job for job in route_jobs(client) if job.name.endswith(f" {table}")]
+        (job,) = [job for job in route_jobs(client.routes().routes) if job.name.endswith(f" {table}")]
         return _told_rate(bench, job, changes)
 
 
@@ -282,7 +282,7 @@ def _route_times(bench: Bench, changes: int) -> list[float]:
         client.create(f"{table}.out")
         client.sql(f"ALTER TOPIC {table}.out ADD SOURCE {table} ON INSERT WITH (payload = 'full', key = 'id')")
         client.create(f"changes:{table}", durability="fsync")
-        (job,) = [job for job in route_jobs(client) if job.name.endswith(f" {table}")]
+        (job,) = [job for job in route_jobs(client.routes().routes) if job.name.endswith(f" {table}")]
         query = _started(bench, job)
         try:
             return _latencies(client, table, changes)

@@ -26,6 +26,7 @@ from typing import Any
 
 from topics.client import Client, ServerUnreachable
 from topics.model.errors import NotFound, TopicsError
+from topics.spark.session import NoSpark, require_spark
 
 PATIENCE_SECONDS = 150
 TOPICS = [sys.executable, "-m", "topics.cli.main"]
@@ -43,6 +44,11 @@ ROUTES = (
 
 def main() -> int:
     started = time.monotonic()
+    try:
+        require_spark()
+    except NoSpark as missing:
+        print(f"the demo cannot start: {missing}", file=sys.stderr)
+        return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="topics-demo-"))
@@ -84,8 +90,8 @@ def start_server(stack: ExitStack, directory: Path) -> Client:
         "TOPICS_DATA_DIR": str(directory / "data"),
         "TOPICS_LOG_LEVEL": "warning",
     }
-    start(stack, directory, "server", [*TOPICS, "serve"], environment)
-    wait_until(lambda: port_file.exists(), "the server never wrote its port", directory / "server.log")
+    server = start(stack, directory, "server", [*TOPICS, "serve"], environment)
+    wait_until(lambda: port_file.exists(), "the server never wrote its port", directory / "server.log", server)
     client = stack.enter_context(Client(f"http://{port_file.read_text().strip()}"))
     wait_until(lambda: is_ready(client), "the server never became ready", directory / "server.log")
     say(f"topics serve: {client.url}, data in {directory / 'data'}")
@@ -159,12 +165,12 @@ def start_pipeline(stack: ExitStack, directory: Path, client: Client) -> None:
     step("The pipeline on Spark")
     command = [*TOPICS, "pipeline", "run", "--url", str(client.url), "--name", "demo", "--master", "local[2]"]
     say("topics pipeline run --checkpoint DIR --master local[2]   (Spark takes some seconds to start)")
-    start(stack, directory, "pipeline", [*command, "--checkpoint", str(directory / "checkpoint")])
+    pipeline = start(stack, directory, "pipeline", [*command, "--checkpoint", str(directory / "checkpoint")])
     log = directory / "pipeline.log"
     begun = time.monotonic()
-    wait_until(lambda: jobs_running(client) >= 4, "the jobs never ran", log)
+    wait_until(lambda: jobs_running(client) >= 4, "the jobs never ran", log, pipeline)
     # Only what changes after the snapshot of the lake table is an update.
-    wait_until(lambda: count(client, "changes:lake.prices") >= 3, "the Delta table was never sent", log)
+    wait_until(lambda: count(client, "changes:lake.prices") >= 3, "the Delta table was never sent", log, pipeline)
     say(f"running after {time.monotonic() - begun:.0f} s: {', '.join(sorted(job_names(client)))}")
 
 
@@ -388,13 +394,14 @@ class Failed(Exception):
 
 def start(
     stack: ExitStack, directory: Path, name: str, command: list[str], environment: dict[str, str] | None = None
-) -> None:
+) -> "subprocess.Popen[bytes]":
     """A process that ends with the demo, its words in a file."""
     log = stack.enter_context((directory / f"{name}.log").open("w"))
     process = subprocess.Popen(
         command, env=os.environ | (environment or {}), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
     )
     stack.callback(end, process)
+    return process
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -412,10 +419,16 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def wait_until(condition: Callable[[], bool], otherwise: str, log: Path | None = None) -> None:
+def wait_until(
+    condition: Callable[[], bool],
+    otherwise: str,
+    log: Path | None = None,
+    process: "subprocess.Popen[bytes] | None" = None,
+) -> None:
+    """Until it is so, or cannot become so any more: the time is over, or the process it needs has ended."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or (process is not None and process.poll() is not None):
             words = "" if log is None else "\n" + log.read_text()[-2000:]
             raise Failed(otherwise + words)
         time.sleep(0.1)

@@ -343,3 +343,23 @@ async def test_an_unexpected_error_behind_a_password_is_answered_and_ends_nothin
     waiting[0]()
     answer = await client.answer()
     assert (answer.status, error_of(answer)["code"]) == (500, "internal")
+
+
+@in_house(API_KEYS="full,runner:read:t42:|changes:t42.,stranger:read:t43:")
+async def test_of_routes_it_may_not_see_a_key_is_told_how_many_for_the_tables_it_may_run(house: House) -> None:
+    for topic, table in (("t42:a", "t42.rows"), ("other", "t42.rows"), ("other", "t43.rows"), ("third", "t42.rows")):
+        if topic not in house.broker.state.topics:
+            await house.ask("POST", f"/v0/topics/{topic}", RECORDS, key="full")
+        statement = f'ALTER TOPIC "{topic}" ADD SOURCE {table} ON INSERT'
+        assert (await house.ask("POST", "/api/sql", {"sql": statement}, key="full")).status == 200
+
+    async def told(key: str, query: str = "") -> tuple[list[str], int]:
+        answer = (await house.ask("GET", f"/api/routes{query}", key=key)).json
+        return [route["topic_id"] for route in answer["routes"]], answer["hidden"]
+
+    assert await told("full") == (["t42:a", "other", "other", "third"], 0)
+    assert await told("runner") == (["t42:a"], 2)
+    assert await told("runner", "?table=t42.rows&op=Insert") == (["t42:a"], 2)
+    assert await told("runner", "?table=t42.rows&op=Delete") == ([], 0)
+    assert await told("runner", "?table=t43.rows") == ([], 0)
+    assert await told("stranger") == ([], 0)

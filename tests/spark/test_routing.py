@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from tests.served import server_settings
 from tests.spark.test_stream import finish
 from topics.client import Client
 from topics.client.calls import RecordIn
 from topics.model.placing import hashed_partition
+from topics.testing.server import running_server
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
+
 from topics.spark.job import NotYet, Surroundings
 from topics.spark.routing import RouteJob, route_jobs
+from topics.spark.supervisor import reason
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -49,13 +54,16 @@ class House:
     def insert(self, *rows: dict[str, Any]) -> None:
         self.send(*[{"op": "insert", "ts": 5, "after": row} for row in rows])
 
-    def route(self) -> dict[str, Any]:
+    def route(self, token: str | None = None) -> dict[str, Any]:
         """Route what is there and end. Answers what the job told."""
-        around = Surroundings(self._spark, self.client.url, None, str(self._directory), 0, self.notes.update)
-        query = RouteJob(self.table).start_with(around, availableNow=True)
+        query = self.start(token)
         finish(query)
         assert query.exception() is None
         return self.notes
+
+    def start(self, token: str | None = None) -> Any:
+        around = Surroundings(self._spark, self.client.url, token, str(self._directory), 0, self.notes.update)
+        return RouteJob(self.table).start_with(around, availableNow=True)
 
     def data(self, name: str) -> list[Any]:
         return [record.data for record in self.client.read(f"{self.table}.{name}")]
@@ -236,6 +244,100 @@ def test_what_cannot_be_evaluated_is_no_match_counted_and_costs_the_others_nothi
     assert (notes["truncates"], notes["unreadable"], notes["rows"], notes["refused"]) == (1, 3, 7, 3)
 
 
+def test_a_row_that_fails_inside_spark_is_no_match_of_its_route_alone(house: House, spark: Any) -> None:
+    """Also with ANSI turned on for the whole pipeline, where overflows, casts and divisions by zero fail as well."""
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    try:
+        house.topic("good", "ON INSERT WHERE (n >= 0)")
+        house.topic("like", "ON INSERT WHERE (word LIKE pattern)")
+        house.topic("ilike", "ON INSERT WHERE (NOT word ILIKE CONCAT(pattern, ''))")
+        house.topic("within", "ON INSERT WHERE (word LIKE CASE WHEN word LIKE pattern THEN word ELSE 'x' END)")
+        house.topic("overflow", "ON INSERT WHERE (CAST(n AS TINYINT) > 0)")
+        house.topic("zero", "ON INSERT WHERE (100 / (n - 1) > 0)")
+        house.topic("cast", "ON INSERT WHERE (CAST(word AS DATE) > '2020-01-01')")
+        house.topic("placed", "ON INSERT PARTITION BY (100 / (n - 1))", partitions=2)
+        backslash = "\\"
+        rows: list[dict[str, Any]] = [
+            {"id": 1, "n": 1, "word": "ab", "pattern": "a%"},
+            {"id": 2, "n": 2, "word": "ab", "pattern": f"ab{backslash}"},
+            {"id": 3, "n": 300, "word": "2026-01-01", "pattern": f"{backslash}2%"},
+            {"id": 4, "n": 4, "word": f"a{backslash}%_", "pattern": f"a{backslash * 2}{backslash}%{backslash}_"},
+            {"id": 5, "n": 5, "word": "ab", "pattern": f"a{backslash * 3}"},
+        ]
+        house.insert(*rows)
+        notes = house.route()
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", "false")
+    found = {
+        name: [row["id"] for row in house.data(name)]
+        for name in ("good", "like", "ilike", "within", "overflow", "zero", "cast")
+    }
+    assert found == {
+        "good": [1, 2, 3, 4, 5],
+        "like": [1, 4],
+        "ilike": [],
+        "within": [1],
+        "overflow": [1, 2, 4, 5],
+        "zero": [2, 3, 4, 5],
+        "cast": [3],
+    }
+    assert house.client.info(f"{house.table}.placed").count == 5
+    assert sorted(house.trouble()) == [
+        ("cast", "not_evaluated", 4),
+        ("ilike", "not_evaluated", 3),
+        ("like", "not_evaluated", 3),
+        ("overflow", "not_evaluated", 1),
+        ("zero", "not_evaluated", 1),
+    ]
+    assert (notes["rows"], notes["refused"]) == (5, 0)
+
+
+@pytest.mark.long
+def test_a_route_that_fails_inside_spark_all_the_same_is_left_out_and_told(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever Spark fails over that nobody has thought of: here, patterns as they come."""
+    monkeypatch.setattr("topics.spark.conditions._safe_pattern", lambda pattern: pattern.copy())
+    house.topic("fails", "ON INSERT WHERE (word LIKE pattern)")
+    house.topic("good", "ON INSERT WHERE (n > 8)")
+    house.insert({"id": 1, "n": 9, "word": "a", "pattern": "a%"})
+    house.route()
+    assert (house.data("fails"), house.trouble()) == ([{"id": 1}], [])
+    house.insert({"id": 2, "n": 9, "word": "a", "pattern": "a\\"}, {"id": 3, "n": "many", "word": "a", "pattern": "a"})
+    house.route()
+    assert house.data("good") == [{"id": 1}, {"id": 2}]
+    assert house.data("fails") == [{"id": 1}]
+    # What the others counted is told of them, though their numbers in the plan are other ones now.
+    assert house.trouble() == [("fails", "broken", None), ("good", "not_evaluated", 1)]
+    assert "escape" in house.notes["trouble"][0]["message"].lower()
+
+
+def test_topics_that_the_key_may_not_touch_are_told_and_cost_the_others_nothing(spark: Any, tmp_path: Path) -> None:
+    keys = "all,pipeline:read+write:shop.|changes:,reader:read"
+    settings = server_settings(tmp_path / "data", TOPICS_API_KEYS=keys)
+    with running_server(settings) as url, Client(url, "all") as client:
+        house = House(spark, client, tmp_path / "checkpoint")
+        for number in range(3):
+            house.topic(f"good{number}")
+        for number in range(2):
+            client.create(f"private.{number}")
+            client.sql(f'ALTER TOPIC "private.{number}" ADD SOURCE "{house.table}" ON INSERT')
+        house.insert({"id": 1})
+
+        # A key that may write nothing at all fails the job, in plain words, and takes nothing with it.
+        query = house.start("reader")
+        with pytest.raises(StreamingQueryException):
+            finish(query)
+        assert reason(query.exception()) == "api key lacks write scope"
+
+        notes = house.route("pipeline")
+        assert [house.data(f"good{number}") for number in range(3)] == [[{"id": 1}]] * 3
+        assert [client.info(f"private.{number}").count for number in range(2)] == [0, 0]
+        assert [(each["what"], each["count"]) for each in notes["trouble"]] == [("hidden", 2)]
+        assert (notes["troubles"], notes["routes"], notes["messages"]) == (2, 3, 3)
+        assert "private" not in json.dumps(notes), "how many, not which"
+
+
 def test_messages_go_to_the_partition_of_their_key_in_order(house: House) -> None:
     house.client.create(f"changes:{house.table}", partitions=3)
     house.topic("by", "ON UPDATE PARTITION BY (who) WITH (payload = 'full')", partitions=4)
@@ -272,7 +374,7 @@ def test_many_tables_feed_one_topic_and_one_change_many(
     house.route()
     other.route()
     assert (house.data("a"), house.data("b")) == ([{"id": 1}, {"id": 2}], [{"id": 1}])
-    names = {job.name for job in route_jobs(client)}
+    names = {job.name for job in route_jobs(client.routes().routes)}
     assert {f"route {house.table}", f"route {other.table}"} <= names
 
 

@@ -75,6 +75,8 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _text(value: Any) -> str:
+    """On one line, and nothing in it that a terminal would obey: names and errors come from elsewhere."""
     if value is None:
         return "-"
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if text.isprintable() else "".join([sign if sign.isprintable() else "?" for sign in text])

@@ -311,10 +311,14 @@ class RouteInfo(Struct):
 
 
 class RouteList(Struct):
-    """All routes, and their version: it rises whenever one of them changes."""
+    """All routes, and their version: it rises whenever one of them changes.
+
+    `hidden` is how many more there are, of tables that the key may touch to topics that it may not.
+    """
 
     version: int
     routes: list[RouteInfo]
+    hidden: int = 0
 
 
 class ArchivedTo(Struct):

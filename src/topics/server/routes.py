@@ -2,11 +2,15 @@
 
 ?version=7&wait_ms=20000    wait for other routes than those of this version: see `versions`
 ?table=chat.messages&op=Insert    only the routes of this table and operation
+
+A key sees the routes to topics that it may touch. Of the others it is told how many there are, for the tables whose changes
+it may touch: whoever runs those tables would otherwise not know that something is left undone.
 """
 
 from typing import Any
 
 from topics.broker.broker import Broker
+from topics.model.change import CHANGES
 from topics.model.errors import InvalidRequest
 from topics.server.access import caller_of
 from topics.server.answers import send
@@ -34,10 +38,14 @@ def _send(broker: Broker, request: Request, wanted: tuple[str, str]) -> None:
         found = broker.state.routes.get((table, op), [])
     else:
         found = [each for routes in broker.state.routes.values() for each in routes]
+    found = [each for each in found if table in ("", each[1].table) and op in ("", each[1].op)]
     routes: list[dict[str, Any]] = [
         {"topic_id": topic.name, "partitions": len(topic.partitions), **route_fields(route)}
         for topic, route in found
-        if table in ("", route.table) and op in ("", route.op) and caller.may_touch(topic.name)
+        if caller.may_touch(topic.name)
     ]
     routes.sort(key=lambda route: route["version"])
-    send(request, 200, {"version": broker.state.versions.routes.now, "routes": routes})
+    hidden = [
+        topic for topic, route in found if not caller.may_touch(topic.name) and caller.may_touch(CHANGES + route.table)
+    ]
+    send(request, 200, {"version": broker.state.versions.routes.now, "routes": routes, "hidden": len(hidden)})

@@ -74,6 +74,11 @@ class Columns:
         typist.settle(tree, expected)
         for leaf, name in typist.found:
             leaf.replace(exp.column(name, quoted=True))
+        patterns = [
+            node.expression
+            for node in tree.find_all(exp.Like, exp.ILike)
+            if not isinstance(_bare(node.expression), exp.Literal)
+        ]
         may_be_null = any(
             [
                 isinstance(node, exp.Null | exp.Nullif)
@@ -82,6 +87,9 @@ class Columns:
                 for node in tree.walk()
             ]
         )
+        # The innermost first: what is copied into the outer ones is safe already.
+        for pattern in reversed(patterns):
+            pattern.replace(_safe_pattern(pattern))
         return Compiled(write(tree.this), tuple(dict.fromkeys(typist.reads)), may_be_null, bare)
 
     def declared(self, path: Path) -> tuple[str, str] | None:
@@ -150,6 +158,23 @@ def _cast(raw: str, sql: str) -> tuple[str, str]:
         whole = f"CAST({raw} AS BIGINT)"
         return name, f"CASE WHEN {whole} = CAST({raw} AS {_NUMBER}) THEN {whole} END"
     return name, f"CAST({raw} AS {sql})"
+
+
+def _safe_pattern(pattern: Any) -> Any:
+    """The pattern of a LIKE, or NULL where Spark would fail: a backslash before anything but `%`, `_` and itself.
+
+    One such row would fail the batch of the whole table. Patterns that stand in the route have no backslash.
+    """
+    from topics.sql.dialect import exp
+
+    backslash = exp.func("CHR", exp.Literal.number(92), dialect="spark")
+    rest = pattern.copy()
+    # Pairs first: what is left of a run of backslashes then stands before the sign that it is for.
+    for escaped in (backslash, exp.Literal.string("%"), exp.Literal.string("_")):
+        pair = exp.Concat(expressions=[backslash.copy(), escaped.copy()])
+        rest = exp.Anonymous(this="REPLACE", expressions=[rest, pair, exp.Literal.string("")])
+    wrong = exp.Anonymous(this="CONTAINS", expressions=[rest, backslash])
+    return exp.Case(ifs=[exp.If(this=exp.not_(wrong), true=pattern.copy())])
 
 
 def _is_column(node: Any) -> bool:

@@ -5,7 +5,7 @@ commit names the stages and brings the rest along: all of it is readable togethe
 
 A topic that refuses its messages (it was dropped, the key may not write to it, a record is too large) costs the others
 nothing: its messages are left out, counted for their routes, and told with the server's reason. What is only a matter of time (a
-server that is away) is not decided here: it fails the task or the batch, which is then run again. When there is no room for
+server that is away, a key without the scope to write) is not decided here: it fails the task or the batch, which is then run again. When there is no room for
 stages, the batch is routed in smaller portions.
 """
 
@@ -238,6 +238,8 @@ def staged(
             raise
         raise NoRoom(error.message) from error
     except _REFUSALS as error:
+        if _lacks_scope(error):
+            raise
         if len(rows) > 1 and isinstance(error, InvalidRequest):
             middle = rows.start + len(rows) // 2
             yield from staged(range(rows.start, middle), send, routes, refused)
@@ -298,7 +300,7 @@ def commit(
                 continue
             pieces = _without(client, pieces, topic, refused, error)
         except _REFUSALS as error:
-            if isinstance(error, NotFound) and error.code == "stage_not_found":
+            if (isinstance(error, NotFound) and error.code == "stage_not_found") or _lacks_scope(error):
                 raise
             topic = _named(error, pieces)
             if topic is not None and isinstance(error, BatchTooLarge):
@@ -362,6 +364,11 @@ def _as_stages(client: Client, piece: Piece, refused: dict[int, Refused]) -> lis
         Piece(piece.topic, _counted([routes[i] for i in some]), piece.size * len(some) // len(records), stage)
         for some, stage in staged(range(len(records)), send, routes, refused)
     ]
+
+
+def _lacks_scope(error: TopicsError) -> bool:
+    """Whether the key may write to no topic at all: then nothing is given up, another key may do it."""
+    return isinstance(error, Forbidden) and "scope" in (error.detail or {})
 
 
 def _named(error: TopicsError, pieces: list[Piece]) -> str | None:

@@ -8,20 +8,24 @@ SIGTERM, SIGINT and an answer that says stop end it in good order: running batch
 """
 
 import argparse
+import logging
 import os
 import signal
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from topics.client import Client, RetryPolicy
 from topics.client.values import JobStatus
 from topics.model.errors import Forbidden, TopicsError, Unauthorized
-from topics.spark.session import NoSpark, build_session
+from topics.spark.session import NoSpark, build_session, require_spark
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from topics.spark.job import Job
     from topics.spark.supervisor import Supervisor
 
@@ -30,6 +34,7 @@ ASK_S = 1.0
 REPORT_S = 2.0
 SHOW_S = 10.0
 STOP_PATIENCE_S = 60.0
+JVM_GONE = "Spark's Java process has ended"
 
 
 def run(argv: list[str]) -> int:
@@ -38,8 +43,10 @@ def run(argv: list[str]) -> int:
     try:
         url = _address(arguments.url, arguments.token)
         settings = dict([each.split("=", 1) for each in arguments.conf])
+        require_spark()
         _tell(f"starting Spark on {arguments.master}")
         spark = build_session(arguments.master, f"topics {arguments.name}", settings)
+        _leave_the_word_to_us(spark)
     except (NoSpark, TopicsError) as error:
         print(f"topics: {error}", file=sys.stderr)
         return 1
@@ -53,7 +60,8 @@ def run(argv: list[str]) -> int:
     supervisor = Supervisor(spark, url, token, arguments.checkpoint, arguments.trigger_ms)
     # Short and without a second try: this loop comes back soon enough by itself.
     with Client(url, token, timeout_s=5.0, retry=RetryPolicy(attempts=1)) as client:
-        pipeline = Pipeline(arguments.name, arguments.master, int(started * 1000), client, supervisor, stop)
+        started_ts = int(started * 1000)
+        pipeline = Pipeline(arguments.name, arguments.master, started_ts, client, supervisor, stop, _watch_jvm(spark))
         status = pipeline.run()
     try:
         spark.stop()
@@ -73,6 +81,7 @@ class Pipeline:
         client: Client,
         supervisor: "Supervisor",
         stop: threading.Event,
+        jvm_runs: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -81,9 +90,11 @@ class Pipeline:
         self._client = client
         self._supervisor = supervisor
         self._stop = stop
+        self._jvm_runs = jvm_runs
         self._clock = clock
         self._screen = Screen(sys.stderr)
         self._away: str | None = None
+        self._hidden = 0
 
     def run(self) -> int:
         """Until it is told to stop. Answers the exit status: 1 when Spark is gone."""
@@ -107,8 +118,10 @@ class Pipeline:
             except Exception as error:
                 if not jvm_is_gone(error):
                     raise
-                self._screen.line("Spark's Java process has ended; start the pipeline again")
-                return 1
+                return self._give_up()
+            if not self._jvm_runs():
+                # Nobody has to ask it anything for that: jobs may all be waiting, or there may be none.
+                return self._give_up()
             self._stop.wait(LOOK_S)
         self._screen.line("stopping: running batches are finished first")
         self._report("stopping")
@@ -118,19 +131,31 @@ class Pipeline:
             if not jvm_is_gone(error):
                 raise
         self._screen.show(self._supervisor.statuses())
+        self._screen.keep()
         self._report("stopped")
         self._screen.line("stopped")
         return 0
 
+    def _give_up(self) -> int:
+        self._supervisor.give_up(JVM_GONE)
+        self._report("stopped")
+        self._screen.show(self._supervisor.statuses())
+        self._screen.keep()
+        self._screen.line(f"{JVM_GONE}; start the pipeline again, it goes on where its checkpoint says")
+        return 1
+
     def _ask(self) -> None:
         try:
-            wanted = all_jobs(self._client)
+            wanted, hidden = all_jobs(self._client)
         except TopicsError as error:
             if self._away != str(error):
                 self._away = str(error)
                 self._screen.line(f"the server does not say what to do: {error}")
             return
         self._away = None
+        if hidden != self._hidden:
+            self._hidden = hidden
+            self._screen.line(f"routes to topics that this key may not touch, and which are not run: {hidden}")
         for line in self._supervisor.want(wanted, STOP_PATIENCE_S):
             self._screen.line(line)
 
@@ -147,13 +172,14 @@ class Pipeline:
         return orders.stop
 
 
-def all_jobs(client: Client) -> "list[Job]":
-    """Everything that the server wants done. Raises what the client raises."""
+def all_jobs(client: Client) -> "tuple[list[Job], int]":
+    """Everything that the server wants done, and how many routes the key may not see. Raises what the client raises."""
     from topics.spark.archive import archive_jobs
     from topics.spark.delta_feed import feed_jobs
     from topics.spark.routing import route_jobs
 
-    return [*route_jobs(client), *feed_jobs(client), *archive_jobs(client)]
+    routes = client.routes()
+    return [*route_jobs(routes.routes), *feed_jobs(client), *archive_jobs(client)], routes.hidden
 
 
 def jvm_is_gone(error: BaseException) -> bool:
@@ -180,9 +206,9 @@ class Screen:
     def show(self, statuses: list[JobStatus]) -> None:
         if self._terminal:
             self._erase()
-            for status in statuses:
-                print(shown(status)[:200], file=self._out)
-            self._drawn = len(statuses)
+            lines = fitted([shown(status) for status in statuses], self._size())
+            self._out.write("".join([f"{line}\n" for line in lines]))
+            self._drawn = len(lines)
             self._out.flush()
             return
         for status in statuses:
@@ -191,10 +217,46 @@ class Screen:
                 self._last[status.name] = now
                 self.line(shown(status))
 
+    def keep(self) -> None:
+        """What stands there now stays."""
+        self._drawn = 0
+
+    def _size(self) -> tuple[int, int]:
+        """Asked each time: people change the size of their windows."""
+        try:
+            columns, lines = os.get_terminal_size(self._out.fileno())
+        except OSError:
+            columns = lines = 0
+        # A terminal that does not know says 0.
+        return columns or 80, lines or 24
+
     def _erase(self) -> None:
         if self._drawn:
-            self._out.write(f"\x1b[{self._drawn}A\x1b[J")
+            # From the first column: the terminal may have shown a ^C at the beginning of the line.
+            self._out.write(f"\r\x1b[{self._drawn}A\x1b[J")
             self._drawn = 0
+
+
+def fitted(lines: list[str], size: tuple[int, int]) -> list[str]:
+    """As much of them as the terminal can show without scrolling or wrapping: otherwise they could not be erased again."""
+    columns, rows = size
+    room = max(1, rows - 1)
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"... and {len(lines) - room + 1} more: topics pipeline status shows all"]
+    return [_cut(line, columns - 1) for line in lines]
+
+
+def _cut(text: str, columns: int) -> str:
+    """The beginning of the text that is so wide at most. What comes from elsewhere does not move the cursor."""
+    cut, wide = "", 0
+    for sign in text:
+        if not sign.isprintable():
+            sign = "?"
+        wide += 0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        if wide > columns:
+            break
+        cut += sign
+    return cut
 
 
 def shown(status: JobStatus) -> str:
@@ -205,7 +267,7 @@ def shown(status: JobStatus) -> str:
         text += f", {status.restarts} restarts"
     troubles = status.notes.get("troubles")
     if troubles:
-        text += f", {troubles} routes in trouble"
+        text += f", {troubles} {'route' if troubles == 1 else 'routes'} in trouble"
     return f"{text}: {status.error}" if status.error else text
 
 
@@ -235,6 +297,20 @@ def _setting(text: str) -> str:
     if "=" not in text:
         raise argparse.ArgumentTypeError("a setting of Spark is written key=value")
     return text
+
+
+def _leave_the_word_to_us(spark: "SparkSession") -> None:
+    """Of a JVM that has died we say one sentence; Spark's server for accumulators and py4j would print their stacks, too."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
+def _watch_jvm(spark: "SparkSession") -> Callable[[], bool]:
+    """Whether the Java process of this session, which is a child of ours, is still there."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return lambda: process is None or process.poll() is None
 
 
 def _address(url: str | None, token: str | None) -> str:

@@ -16,7 +16,7 @@ after a route was made finds the route.
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,9 +92,9 @@ class RouteJob:
         return query
 
 
-def route_jobs(client: Client) -> list[Job]:
+def route_jobs(routes: Iterable[RouteInfo]) -> list[Job]:
     """A job for every table that a route names."""
-    return [RouteJob(table) for table in dict.fromkeys([route.table_id for route in client.routes().routes])]
+    return [RouteJob(table) for table in dict.fromkeys([route.table_id for route in routes])]
 
 
 class Report(Struct):
@@ -128,6 +128,8 @@ class Batches:
         self._wanted: tuple[Any, ...] = ()
         self._plan: Plan | None = None
         self._unusable: dict[int, str] = {}
+        # Routes to topics that the key may not touch.
+        self._hidden = 0
         self._totals = Totals()
         # Which portions are done is asked once: of later batches it is known.
         self._fence: int | None = None
@@ -144,7 +146,7 @@ class Batches:
         with Client(
             self._around.url, self._around.token, timeout_s=60.0, retry=RetryPolicy(attempts=RETRY_ATTEMPTS)
         ) as client:
-            plan = self._newest(client, frame.sparkSession)
+            self._plan = self._newest(client, frame.sparkSession)
             if not self._known.wait(60):
                 raise RuntimeError("the query does not know its own id")
             if self._fence is None:
@@ -159,24 +161,24 @@ class Batches:
                     waiting[:0] = portion.parts()
                     continue
                 try:
-                    self._route(client, plan, portion)
+                    self._route(client, portion)
                 except NoRoom:
                     parts = portion.parts()
                     if not parts:
                         raise
                     waiting[:0] = parts
                     self._depth = portion.depth + 1
-        self._around.tell(self._totals.shown(self._plan or plan))
+        self._around.tell(self._totals.shown(self._plan, self._hidden))
 
     @property
     def _producer(self) -> str:
         return f"route-{self._query_id}"
 
-    def _route(self, client: Client, plan: "Plan", portion: Portion) -> None:
+    def _route(self, client: Client, portion: Portion) -> None:
         """The messages of the portion are readable, once. Raises NoRoom."""
         caps: dict[str, Cap] = {}
         while True:
-            reports = self._evaluated(plan, portion.ranges, caps)
+            plan, reports = self._evaluated(client, portion.ranges, caps)
             pieces = [piece for report in reports for piece in report.pieces]
             try:
                 for report in reports:
@@ -196,7 +198,8 @@ class Batches:
             self._totals.add(plan, reports, outcome)
 
     def _newest(self, client: Client, session: SparkSession) -> "Plan":
-        routes = client.routes(table=self._table).routes
+        found = client.routes(table=self._table)
+        routes, self._hidden = found.routes, found.hidden
         try:
             columns = client.table(self._table).columns
         except NotFound:
@@ -206,31 +209,36 @@ class Batches:
             known = {route.version for route in routes}
             self._unusable = {version: why for version, why in self._unusable.items() if version in known}
             self._wanted = wanted
-            self._plan = Plan(session, self._around, self._table, routes, columns, self._unusable)
+            return Plan(session, self._around, self._table, routes, columns, self._unusable)
         return self._plan
 
-    def _evaluated(self, plan: "Plan", ranges: list[SeqRange], caps: dict[str, Cap]) -> list[Report]:
+    def _evaluated(self, client: Client, ranges: list[SeqRange], caps: dict[str, Cap]) -> "tuple[Plan, list[Report]]":
+        """What the tasks report, and the plan that their numbers are about."""
+        assert self._plan is not None
+        plan = self._plan
         try:
-            return plan.run(ranges, caps)
+            return plan, plan.run(ranges, caps)
         except PythonException:
             raise
         except PySparkException:
             # Spark itself, over some row: find the route by running them without each other.
             def runs(some: Sequence[RouteInfo]) -> str | None:
                 try:
-                    plan.only(some).run(ranges, caps)
+                    reports = plan.only(some).run(ranges, caps)
                 except PythonException:
                     raise
                 except PySparkException as error:
                     return first_line(error)
+                drop_stages(client, [piece for report in reports for piece in report.pieces])
                 return None
 
             broken = broken_ones(plan.routes, runs)
             if not broken:
                 raise
             self._unusable |= {route.version: why for route, why in broken}
-            self._plan = plan.only([route for route in plan.routes if route.version not in self._unusable])
-            return self._plan.run(ranges, caps)
+            # All of them, so that those which are left out are told.
+            self._plan = rest = plan.only(plan.all_routes, self._unusable)
+            return rest, rest.run(ranges, caps)
 
 
 class Target(Struct, frozen=True):
@@ -259,6 +267,8 @@ class Plan:
         columns: dict[str, str],
         unusable: dict[int, str],
     ) -> None:
+        # Also where somebody turned it on for the whole pipeline: an expression that fails must be NULL, see `session.py`.
+        session.conf.set("spark.sql.ansi.enabled", "false")
         self._made_of = (session, around, table, columns, unusable)
         self.unusable = dict(unusable)
         self.routes = self._usable(session, [route for route in routes if route.version not in unusable], columns)
@@ -279,9 +289,10 @@ class Plan:
         """The columns that its expressions read."""
         return self._columns.paths
 
-    def only(self, routes: Sequence[RouteInfo]) -> "Plan":
-        session, around, table, columns, unusable = self._made_of
-        return Plan(session, around, table, list(routes), columns, unusable)
+    def only(self, routes: Sequence[RouteInfo], unusable: dict[int, str] | None = None) -> "Plan":
+        """A plan for these routes, less those that are known to be unusable."""
+        session, around, table, columns, known = self._made_of
+        return Plan(session, around, table, list(routes), columns, known if unusable is None else unusable)
 
     def run(self, ranges: list[SeqRange], caps: dict[str, Cap]) -> list[Report]:
         """What the tasks report, in their order."""
@@ -565,7 +576,7 @@ class Totals:
         key = (plan.routes[route].version, what)
         self._troubles[key] = (self._troubles.get(key, (0, ""))[0] + count, message)
 
-    def shown(self, plan: Plan) -> dict[str, Any]:
+    def shown(self, plan: Plan, hidden: int) -> dict[str, Any]:
         routes = {route.version: route for route in plan.all_routes}
         self._troubles = {key: value for key, value in self._troubles.items() if key[0] in routes}
         troubles = [
@@ -577,11 +588,14 @@ class Totals:
             _trouble(routes[version], what, count, message)
             for (version, what), (count, message) in sorted(self._troubles.items(), key=lambda each: -each[1][0])
         ]
+        if hidden:
+            text = "the key of this pipeline may not touch the topics of so many routes: they are not run"
+            troubles.insert(0, {"topic": None, "op": None, "what": "hidden", "count": hidden, "message": text})
         return {
             **self._numbers,
             "routes": len(plan.all_routes),
             "trouble": troubles[:TROUBLES_SHOWN],
-            "troubles": len(troubles),
+            "troubles": len(troubles) + max(0, hidden - 1),
         }
 
 

@@ -34,15 +34,27 @@ class NoSpark(Exception):
     """Spark cannot be started here. Says what is missing."""
 
 
-def build_session(master: str, name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
-    """A session on the master, with the package sent to its executors when they are elsewhere. Raises NoSpark."""
+def require_spark() -> None:
+    """Raises NoSpark unless Spark is installed, and a Java runtime is where it looks for one."""
     try:
-        from pyspark.sql import SparkSession
+        import pyspark.sql  # noqa: F401 - only whether it is there
     except ImportError as error:
         raise NoSpark(f"a pipeline needs Spark: pip install 'topics[spark]' ({error})") from None
     home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and os.path.exists(os.path.join(home, "bin", "java"))):
+    if home and not os.access(os.path.join(home, "bin", "java"), os.X_OK):
+        # Spark would not look on the path then.
+        raise NoSpark(
+            f"JAVA_HOME is {home}, where there is no bin/java: set it to a Java runtime (17 or newer), or unset it"
+        )
+    if not home and shutil.which("java") is None:
         raise NoSpark("Spark needs a Java runtime (17 or newer): install one, or set JAVA_HOME")
+
+
+def build_session(master: str, name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
+    """A session on the master, with the package sent to its executors when they are elsewhere. Raises NoSpark."""
+    require_spark()
+    from pyspark.sql import SparkSession
+
     local = master == "local" or master.startswith("local[")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if local:

@@ -250,6 +250,11 @@ class Supervisor:
         for thread in threads:
             thread.join(patience_s + 30)
 
+    def give_up(self, why: str) -> None:
+        """There is no Spark any more: show all of them as failed. Asks it nothing."""
+        for running in self.jobs.values():
+            running.state, running.error = "failed", why
+
     def statuses(self) -> list[JobStatus]:
         return [running.status() for running in self.jobs.values()]
 
