@@ -83,6 +83,24 @@ async def test_others_are_told_when_one_of_them_cannot_read_on(house: House) -> 
     assert (name, data["code"]) == ("error", 500)
 
 
+@in_house()
+async def test_who_waits_for_a_head_is_told_that_the_topic_is_another_one_though_its_head_is_the_same(
+    house: House,
+) -> None:
+    await house.ask("PUT", "/v0/topics/t", {})
+    epoch = house.broker.topic("t").epoch
+    client = await house.connect()
+    await client.send(raw("POST", "/v0/heads", {"topics": {"t": {"0": 0}}, "wait_ms": 60_000}))
+    await until(lambda: bool(house.broker.polls))
+    # Those who wait are told a little later while there are many of them.
+    house.broker._resting = True
+    await house.ask("DELETE", "/v0/topics/t")
+    await house.ask("PUT", "/v0/topics/t", {})
+    house.broker._rested()
+    told = (await client.answer()).json["topics"]["t"]
+    assert (told["heads"], told["epoch"] != epoch) == ({"0": 0}, True)
+
+
 async def socket(house: House) -> tuple[Client, ClientProtocol]:
     protocol = ClientProtocol(parse_uri(f"ws://{house.address[0]}:{house.address[1]}/v0/ws"))
     protocol.send_request(protocol.connect())

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from topics.broker.broker import Broker
+from topics.broker.broker import Broker, Topic
 from topics.broker.runtime import Timer
 from topics.model.config import U64
 from topics.model.errors import InvalidRequest
@@ -69,7 +69,7 @@ class HeadsPoll:
         self._unwatch: list[Callable[[], None]] = []
         for name in known:
             topic = broker.topic(name)
-            look = partial(self._look, name)
+            look = partial(self._look, topic)
             broker.watch(topic, look)
             self._unwatch.append(partial(broker.unwatch, topic, look))
         broker.polls.add(self)
@@ -82,8 +82,12 @@ class HeadsPoll:
             self._end()
             _send(self._broker, self._request, self._known)
 
-    def _look(self, name: str) -> None:
-        if not self._over and _moved(self._broker, name, self._known[name]):
+    def _look(self, topic: Topic) -> None:
+        if self._over:
+            return
+        name = topic.name
+        # One that is another by now has come as far perhaps, but nobody would tell us when it comes further.
+        if self._broker.state.topics.get(name) is not topic or _moved(self._broker, name, self._known[name]):
             self.finish()
 
     def _end(self) -> None:
