@@ -3,9 +3,11 @@
 import asyncio
 import json
 
+import pytest
+
 from tests.server.http.wire import Server, chunked, get, post, serving, until
 from topics.server.http import Request
-from topics.server.http.protocol import ANSWERS_A_WRITE
+from topics.server.http.protocol import ANSWERS_A_WRITE, Connection
 
 
 @serving()
@@ -153,3 +155,23 @@ async def test_client_that_does_not_read_gets_no_more_requests_handled(server: S
     for _ in range(200):
         assert len((await client.answer()).body) == 100_002
     assert server.app.handled == 200
+
+
+@serving()
+async def test_who_answers_a_request_does_not_suffer_for_the_one_behind_it(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await server.connect()
+    await client.send(get("/later/1") + get("/2"))
+    request = await server.app.next()
+    connection = server.connection()
+    await until(lambda: connection.busy)
+
+    def fail(*_: object) -> None:
+        raise OSError("something nobody has thought of")
+
+    monkeypatch.setattr(Connection, "_hand_over", fail)
+    request.respond(200, b"{}")
+    assert (await client.answer()).body == b"{}"
+    assert await client.is_closed()
+    assert "cannot go on" in caplog.text

@@ -33,6 +33,7 @@ An idle connection takes 1.6 KB of memory, one that has asked something 2.8 KB.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from .listener import Listener
 
 Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 
 # So many pieces are parsed or requests handed over for one connection before the others get their turn again.
 STEPS_A_TURN = 128
@@ -422,6 +425,10 @@ class Connection(asyncio.Protocol):
                 if not turns:
                     self._proceed_later()
                     break
+        except Exception:
+            # Called by whoever has just answered a request, and has others to answer: what comes behind it is not theirs.
+            logger.exception("a connection cannot go on")
+            self.abort()
         finally:
             self._proceeding = False
         self._settle()
