@@ -24,6 +24,7 @@ a power cut recovery skips as many seqs as could have been handed out, so none i
 """
 
 import errno
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -34,6 +35,8 @@ from topics.model.errors import TopicsError, Unavailable
 from topics.model.facts import Fact
 from topics.storage.frame import encode_facts
 from topics.storage.wal import WalShard
+
+log = logging.getLogger("topics.broker")
 
 # So many writers at once are many, and they wait for each other for so many turns at most.
 CROWD = 4
@@ -389,7 +392,7 @@ class Committer:
                     lane.waiting.append(commit)
                     commit.written()
                 else:
-                    commit.apply()
+                    _apply(commit)
         finally:
             self._telling = False
         if not lane.syncing:
@@ -468,7 +471,7 @@ class Committer:
             for commit in safe:
                 commit.sync_ms = (now - commit.written_at) * 1000
                 commit.hold(-1)
-                commit.apply()
+                _apply(commit)
         finally:
             self._telling = False
         lane.settled_lsn = covered
@@ -509,9 +512,20 @@ class Committer:
             for commit in reversed(commits):
                 commit.take_back()
             for commit in reversed(commits):
-                commit.fail(error)
+                try:
+                    commit.fail(error)
+                except Exception:
+                    log.exception("somebody could not be told of a failed write")
         finally:
             self._telling = False
+
+
+def _apply(commit: Commit) -> None:
+    """Make it true. Whatever goes wrong with one, a bug of ours, is told and costs the others of its turn nothing."""
+    try:
+        commit.apply()
+    except Exception:
+        log.exception("a commit that stands in the log did not become true as a whole")
 
 
 def _read_only() -> Unavailable:
