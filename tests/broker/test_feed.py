@@ -7,8 +7,10 @@ import pytest
 
 from topics.broker.feed import CaughtUp, Feed, Frame, Gone, Lost, Records, Subscription
 from topics.broker.reading import ReadRequest, read
+from topics.broker.stages import CommitRequest, Write, commit
 from topics.engine.render import View
-from topics.model.batch import node_text
+from topics.model.batch import decode_batch, node_text
+from topics.model.facts import Lost as LostFact
 from topics.model.match import TagMatch
 from topics.testing.broker import BrokerBench
 
@@ -384,6 +386,48 @@ def test_who_was_told_what_is_not_synced_yet_may_go_on_from_there_in_any_way(ben
     bench.append("a", b"4")
     assert strong.told() == [("a", [4])]
     assert read(bench.broker, ReadRequest("a", 5, 10, 1000, View())).read.tombstone is not None
+
+
+@pytest.mark.parametrize("producer", ["p", None])
+def test_nothing_is_told_before_the_records_of_a_commit_in_front_of_it(
+    bench: BrokerBench, producer: str | None
+) -> None:
+    bench.configure("a", durability="disk" if producer else "fsync")
+    bench.append("a", b"1")
+    eventual, strong = Reader(bench, a=0), Reader(bench)
+    strong.add("a", 0, STRONG)
+    for reader in (eventual, strong):
+        reader.open().told()
+    batch = decode_batch(b'{"records":[{"data":2},{"data":3}]}', bench.limits)
+    committed: list[object] = []
+    commit(bench.broker, CommitRequest([], [Write("a", batch)], producer, 1 if producer else 0), committed.append)
+    written = bench.submit("a", b'{"records":[{"data":4}]}')
+    bench.runtime.turn()
+    assert (committed, written) == ([], [])
+    told = eventual.told()
+    bench.runtime.run()
+    assert (len(committed), len(written)) == (1, 1)
+    told += eventual.told()
+    assert [seq for _, seqs in told for seq in seqs] == [2, 3, 4]  # type: ignore[misc]
+    assert strong.told() == [("a", [2, 3, 4])]
+
+
+def test_nothing_is_told_before_a_loss_in_front_of_it(bench: BrokerBench) -> None:
+    """A router tells its dest what it came too late for, and the sync of that is waited for."""
+    topic = bench.configure("a", durability="fsync")
+    bench.append("a", b"1")
+    reader = Reader(bench, a=0).open()
+    reader.told()
+    partition = topic.partitions[0]
+    hole = LostFact(topic.id, 0, 2, 3, 1)
+    partition.next_seq = 4
+    written_but_not_synced(bench, "a", b"4")
+    assert reader.told() == []
+    partition.apply_lost(hole)
+    bench.runtime.run()
+    gap, records, _ = reader.told()
+    assert gap[2:] == (2, 3)  # type: ignore[index]
+    assert records == ("a", [4])
 
 
 def test_a_frame_is_not_shared_across_a_sync_and_a_delete(bench: BrokerBench) -> None:

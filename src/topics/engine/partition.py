@@ -494,17 +494,28 @@ class Partition:
 
     @property
     def written_seq(self) -> int:
-        """The last seq the log has, synced or not."""
-        return self.unsynced[-1].last_seq if self.unsynced else self.head_seq
+        """The last seq that may be told before its sync: all up to it are either synced or in `unsynced`.
+
+        Not all that waits for a sync is in there (records of a commit, a loss). Nobody is told what comes behind that.
+        """
+        seq = self.head_seq
+        for page in self.unsynced:
+            if page.first_seq != seq + 1:
+                break
+            seq = page.last_seq
+        return seq
 
     def read_unsynced(self, from_seq: int, limit: int, budget: int, view: View) -> Read:
         """The same as `read` over what is written but not synced; `from_seq` must not lie before the head."""
         texts: list[bytes] = []
         examined = from_seq
         room = budget
+        written_seq = self.written_seq
         for page in self.unsynced:
             if page.last_seq <= from_seq:
                 continue
+            if page.first_seq > written_seq:
+                break
             sizes = record_sizes(page)
             chosen = wanted(page, range(max(0, from_seq + 1 - page.first_seq), page.count), view)
             for taken, position in enumerate(chosen):
