@@ -552,9 +552,22 @@ class Forwarder:
     def _tell_lost(self, source: Topic, number: int, router: Router, first: int, last: int) -> None:
         topic = self._broker.state.by_id[router.dest_id]
         target = topic.partitions[number % len(topic.partitions)]
-        copy = Copy(router.id, topic.id, target.number, 0, 0, 0)
+        hops = 0
+        if router.cycle:
+            known = self._routers.hops_of(source.id, number)
+            behind, stop = (0, None) if known is None else known.run(first)
+            last = last if stop is None else min(last, stop)
+            hops = behind + 1
+        # The hole's seqs as those of a copy without records: in recovery they get their hops from it.
+        copy = Copy(router.id, topic.id, target.number, target.next_seq if hops else 0, 0, 0, hops=hops)
         fact = Forwarded(source.id, number, first, last, self._broker.runtime.now_ms(), [copy])
         self._working[router.id].in_flight.add(number)
+        if router.cycle and hops > router.hops_most:
+            # It has been told everywhere.
+            copy.hops = copy.first_seq = 0
+            self._broker.committer.submit(self._broker.committer.lane_of(topic.id), Note([fact]))
+            self.applied(source, fact, [Outgoing(router, topic, target, [], copy, 0)])
+            return
         commit = TellLost(self, source, router, topic, target, fact)
         commit.sync = topic.config.durability == "fsync" or not target.head_seq
         self._broker.committer.submit(self._broker.committer.lane_of(topic.id), commit)
@@ -625,6 +638,9 @@ class Forwarder:
         if working is not None:
             working.in_flight.discard(fact.partition)
             router.advance(fact.partition, fact.last, 0)
+            if fact.copies[0].hops:
+                lost = hole.last - hole.first + 1
+                self._routers.copied(topic.id, hole.partition, hole.first, lost, fact.copies[0].hops)
             self.look(source)
 
     def not_told(self, router: Router, fact: Forwarded) -> None:

@@ -408,7 +408,9 @@ class State:
             if router is not None:
                 router.advance(fact.partition, fact.last, copy.count)
                 if copy.hops:
-                    self.routers.copied(copy.topic_id, copy.partition, copy.first_seq, copy.count, copy.hops)
+                    # Without records it is a loss that was told: as many seqs as the source lost.
+                    count = copy.count or fact.last - fact.first + 1
+                    self.routers.copied(copy.topic_id, copy.partition, copy.first_seq, count, copy.hops)
 
     def _copied(self, fact: Forwarded, copy: Copy, topic: Topic) -> None:
         partition = topic.partitions[copy.partition]

@@ -2,7 +2,8 @@
 
 A dest has one source, however many routers lie between the two, so the routes above a topic form one line that either
 ends or runs into a cycle. A record in a cycle of n topics is forwarded n - 1 times, until it has been everywhere: what
-it has behind it is its number of hops, kept beside the log for as long as a router still has to look at the record.
+it has behind it is its number of hops, kept beside the log for as long as a router still has to look at the record. A loss
+that a router tells of goes around in the same way.
 """
 
 from array import array
@@ -87,6 +88,13 @@ class Hops:
                     result[start:stop] = bytes([self._hops[index]]) * (stop - start)
                 index += 1
         return bytes(result)
+
+    def run(self, seq: int) -> tuple[int, int | None]:
+        """The hops of a seq, and the last one behind it that has as many; None when all have."""
+        index = bisect_right(self._firsts, seq) - 1
+        if index >= 0 and seq <= self._lasts[index]:
+            return self._hops[index], self._lasts[index]
+        return 0, self._firsts[index + 1] - 1 if index + 1 < len(self._firsts) else None
 
     def prune(self, below: int) -> None:
         """Nobody will ask for seqs below."""
