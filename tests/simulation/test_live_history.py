@@ -10,7 +10,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from topics.broker.stages import CommitRequest, Write, commit
 from topics.broker.throttle import Throttle
+from topics.model.batch import decode_batch
 from topics.model.limits import Limits
 from topics.server.live import Live, LiveSettings
 from topics.server.slots import StreamSlots
@@ -131,6 +133,7 @@ class World:
         self.ever: dict[int, Truth] = {}
         self.instances = 0
         self.restarts = 0
+        self.batches = 0
         for name in TOPICS:
             self.create(name)
         self.live = self.new_live()
@@ -171,17 +174,30 @@ class World:
 
     def append(self) -> None:
         truth = self.truths[self.chance.choice(list(TOPICS))]
-        records = []
-        for _ in range(self.chance.choice([1, 1, 1, 2, 5, 30])):
-            truth.head += 1
-            seq = truth.head
-            records.append({"data": truth.data(seq), "node": f"n{truth.node(seq)}", "tag": f"t{truth.tag(seq)}"})
-        outcome = self.bench.submit(truth.name, encode({"records": records}))
+        committed: list[object] = []
+        if commits := self.chance.random() < 0.2:
+            # A commit is synced, whatever the topic's class; the write below comes behind it.
+            batch = decode_batch(self.body(truth), self.bench.limits)
+            self.batches += 1
+            commit(
+                self.bench.broker, CommitRequest([], [Write(truth.name, batch)], "p", self.batches), committed.append
+            )
+        outcome = self.bench.submit(truth.name, self.body(truth))
         # The log has it; who reads what is not synced yet may read now.
         self.bench.runtime.turn()
         self.chance.choice(self.clients).read()
         self.bench.runtime.run()
         assert outcome[0].last_seq == truth.head
+        assert len(committed) == commits
+
+    def body(self, truth: Truth) -> bytes:
+        """The next records of the topic."""
+        records = []
+        for _ in range(self.chance.choice([1, 1, 1, 2, 5, 30])):
+            truth.head += 1
+            seq = truth.head
+            records.append({"data": truth.data(seq), "node": f"n{truth.node(seq)}", "tag": f"t{truth.tag(seq)}"})
+        return encode({"records": records})
 
     def delete_below(self) -> None:
         truth = self.truths[self.chance.choice(list(TOPICS))]
