@@ -143,3 +143,19 @@ def test_letters_are_opened_before_the_log_is_closed() -> None:
     assert [outcome.first_seq for outcome in letters.outcomes] == [2]
     house.runtime.run()
     assert letters.opened == [1]
+
+
+def test_a_record_that_came_while_a_sync_was_stuck_is_no_older_than_its_request() -> None:
+    house = fsync_house()
+    outcomes: list[Any] = []
+    write(house, 1, outcomes.append)
+    house.runtime.turn()
+    assert house.runtime.waiting_aside == 1, "the sync is under way"
+    write(house, 2, outcomes.append)
+    house.runtime.clock.advance(3000)
+    came_at = house.runtime.now_ms()
+    write(house, 3, outcomes.append)
+    house.runtime.run()
+    times = [record["$ts"] for record in house.read("t")]
+    assert times[-1] >= came_at
+    assert times == sorted(times)

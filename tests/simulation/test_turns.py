@@ -386,7 +386,7 @@ class History:
                 topic = world.broker.state.topics[write.topic]
                 done = Append(topic, topic.partitions[0], placed.first_seq, placed.count, None, lambda _: None)
                 page = topic.partitions[0].find(placed.first_seq)
-                group = AppendGroup(world.broker, topic, topic.partitions[0], 0, 0)
+                group = AppendGroup(world.broker, topic, topic.partitions[0], 0)
                 if page is not None:
                     times = page.times
                     group.ts = (

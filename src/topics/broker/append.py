@@ -73,11 +73,11 @@ class AppendGroup(Commit):
 
     partition: Partition
 
-    def __init__(self, broker: "Broker", topic: Topic, partition: Partition, ts: int, unseen_most: int) -> None:
+    def __init__(self, broker: "Broker", topic: Topic, partition: Partition, unseen_most: int) -> None:
         super().__init__(None, partition)
         self.broker = broker
         self.topic = topic
-        self.ts = ts
+        self.ts = 0
         self.first_seq = partition.next_seq
         self.size = 0
         self.waiters = 0
@@ -108,6 +108,11 @@ class AppendGroup(Commit):
 
     def take(self, batch: Batch) -> None:
         partition = self.partition
+        # A group may be open for long, while a sync is stuck: its records are as old as the one that came last.
+        now_ms = self.broker.runtime.now_ms()
+        if now_ms > partition.last_ts:
+            partition.last_ts = now_ms
+        self.ts = partition.last_ts
         count, size = batch.count, batch.size
         partition.next_seq += count
         partition.pending_records += count
@@ -305,11 +310,7 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
 
 def open_group(broker: "Broker", topic: Topic, partition: Partition, unseen: bool) -> AppendGroup:
     """A group without writes, for now. `unseen`: plain writes may join it without a decision."""
-    ts = partition.last_ts
-    now_ms = broker.runtime.now_ms()
-    if now_ms > ts:
-        partition.last_ts = ts = now_ms
-    return AppendGroup(broker, topic, partition, ts, PAGE_RECORDS if unseen else 0)
+    return AppendGroup(broker, topic, partition, PAGE_RECORDS if unseen else 0)
 
 
 def takes_unseen(topic: Topic, limits: Limits) -> bool:
