@@ -1,6 +1,7 @@
 """Copies stand in their dest in the order of their seqs, whoever else writes there; and a source that cannot be read stops
 nobody but its own routers."""
 
+import errno
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.broker.test_routers import TWO_SHARDS, route
 from topics.broker.routers import WantedRouter
 from topics.broker.stages import CommitRequest, Write, commit
 from topics.model.batch import decode_batch
+from topics.testing.disk import FakeDisk
 
 
 @pytest.mark.parametrize("cap", [5, 7])
@@ -56,6 +58,26 @@ def test_what_a_source_lost_is_told_in_the_dest_although_a_commit_over_shards_co
         partition = each.broker.topic("d").partitions[0]
         assert [(hole.first, hole.last) for hole in partition.holes][:1] == [(2, 3)]
         assert each.datas("d") == [0, "commit", 3, 4]
+
+
+def test_a_router_whose_copies_cannot_be_written_tries_less_and_less_often() -> None:
+    disk = FakeDisk()
+    disk.make_directory("")
+    house = House(disk)
+    house.configure("s", durability="ephemeral")
+    house.configure("d")
+    router = route(house, "s", "d")
+    house.append("s", 1)
+    house.broker.forwarder.hold()
+    house.append("s", 2)
+    disk.fault = lambda _step, op, _path: errno.ENOSPC if op == "write_at" else None
+    house.broker.forwarder.release(True)
+    house.wait(10_000)
+    assert house.broker.forwarder.state_of(router) == "backoff"
+    assert house.broker.committer.write_failures_total < 20
+    disk.fault = None
+    house.wait(10_000)
+    assert (house.broker.forwarder.state_of(router), house.datas("d")) == ("running", [1, 2])
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])

@@ -452,8 +452,6 @@ class Forwarder:
                 if not fits:
                     self._again(router, BLOCKED, BLOCKED_MOST_MS)
                 return fits
-        working = self._working[router.id]
-        working.state, working.again_ms = RUNNING, RETRY_MS
         ts = target.last_ts
         if now_ms > ts:
             ts = now_ms
@@ -604,6 +602,7 @@ class Forwarder:
             if working is None:
                 continue
             working.in_flight.discard(number)
+            working.state, working.again_ms = RUNNING, RETRY_MS
             router.advance(number, fact.last, count)
             self.forwarded_total += count
             if copy.hops:
