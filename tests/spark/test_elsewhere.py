@@ -116,6 +116,10 @@ def test_a_cluster_of_two_workers_gets_the_package_and_copies_every_record_once(
     settings = {
         "spark.executor.memory": "512m",
         "spark.executor.cores": "2",
+        # Both executors are there before the first task: on a busy machine one of them could do everything alone.
+        "spark.cores.max": "4",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.multiplier": "1.1",
