@@ -62,7 +62,8 @@ def run(lanes: dict[str, list[str]], options: Sequence[str]) -> int:
             print(f"lane {name} ended with status {status} and without a summary", flush=True)
             count = {"error": 1}
         total.update(count)
-    print(summary(total, time.monotonic() - began), flush=True)
+    # On a line of its own, whatever a library has said without ending it.
+    print(f"\n{summary(total, time.monotonic() - began)}", flush=True)
     if None in counts or all([status == NOTHING_TO_DO for status in statuses]):
         return 1
     return max([0 if status == NOTHING_TO_DO else abs(status) for status in statuses])

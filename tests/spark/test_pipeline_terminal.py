@@ -3,6 +3,7 @@
 import fcntl
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from topics.testing.server import running_server
 
 pytest.importorskip("pyspark")
 
-from topics.spark.pipeline import JVM_GONE, Pipeline, Screen, fitted
+from topics.spark.pipeline import JVM_GONE, Pipeline, Screen, fitted, is_not_py4js
 from topics.spark.supervisor import Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,6 +141,19 @@ def test_elsewhere_a_job_is_told_when_something_has_happened_and_no_controls_are
 
 
 # Without Spark
+
+
+def test_what_py4j_says_without_a_logger_of_its_own_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = pytest.importorskip("py4j.java_gateway")
+    said = compile("import logging; logging.error('Exception while sending command.')", gateway.__file__, "exec")
+    root = logging.getLogger()
+    root.addFilter(is_not_py4js)
+    try:
+        exec(said, {})
+        logging.getLogger().error("somebody else")
+    finally:
+        root.removeFilter(is_not_py4js)
+    assert caplog.messages == ["somebody else"]
 
 
 def test_a_jvm_that_ends_is_noticed_though_there_is_nothing_to_ask_it(client: Client, topic: str) -> None:

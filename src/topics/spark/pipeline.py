@@ -16,6 +16,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from topics.client import Client, RetryPolicy
@@ -302,9 +303,15 @@ def _setting(text: str) -> str:
 def _leave_the_word_to_us(spark: "SparkSession") -> None:
     """Of a JVM that has died we say one sentence; Spark's server for accumulators and py4j would print their stacks, too."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # One of its messages does not go through a logger of its own.
+    logging.getLogger().addFilter(is_not_py4js)
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
+
+
+def is_not_py4js(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _watch_jvm(spark: "SparkSession") -> Callable[[], bool]:
