@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.server.house import House, in_house, raw
-from tests.server.http.wire import Answer, Sink, until
+from tests.server.http.wire import Answer, Sink, parsed, until
 from topics.model.batch import decode_batch, decode_singles
 from topics.model.limits import Limits
 from topics.server.access import Caller, caller_of
@@ -60,14 +60,6 @@ class Writers:
             await self.turn(*[numbered(0)] * len(self.connections))
         await self.turn(*[numbered(0)] * len(self.connections))
         return self
-
-
-def parsed(written: bytes) -> Answer:
-    head, _, body = written.partition(b"\r\n\r\n")
-    status, *lines = head.decode().split("\r\n")
-    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-    assert int(headers["content-length"]) == len(body), "exactly one answer"
-    return Answer(int(status.split()[1]), headers, body, head)
 
 
 def numbered(number: int) -> dict[str, Any]:

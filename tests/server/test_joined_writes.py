@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from tests.server.house import House, error_of, in_house, raw
-from tests.server.http.wire import Answer, Sink, until
+from tests.server.http.wire import Answer, Sink, parsed, until
 from topics.broker.committer import QUICK_LEAST
 from topics.server.http.protocol import Connection
 
@@ -22,14 +22,6 @@ async def in_one_turn(house: House, *requests: bytes) -> list[Answer]:
         sinks.append(sink)
     await until(lambda: all(sink.written for sink in sinks))
     return [parsed(sink.written) for sink in sinks]
-
-
-def parsed(written: bytes) -> Answer:
-    head, _, body = written.partition(b"\r\n\r\n")
-    status, *lines = head.decode().split("\r\n")
-    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-    assert int(headers["content-length"]) == len(body)
-    return Answer(int(status.split()[1]), headers, body, head)
 
 
 async def records_of(house: House, topic: str) -> list[Any]:

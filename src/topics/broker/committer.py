@@ -13,7 +13,7 @@ records: two writes for each sync otherwise, and the loop's work for each.)
 While syncs of little data are quick (a millisecond at most, as on disks with a power-safe cache) they are done on the
 spot: handing one to a thread and back takes about as long, and what is ready meanwhile waits for the same processor. One
 slow sync ends that for the next thousand, so a disk that stalls now and then holds up the loop once in a while, not always.
-(64 writers of single records on two processors: 0.7 to 0.8 of what Redis writes with appendfsync always, and 0.91 to 0.99 so.)
+(64 writers of single records on two processors: 0.7 to 0.8 of what Redis writes with appendfsync always, and 0.8 to 1.1 so.)
 
 A write that fails leaves nothing behind and its commits fail. A sync that fails is final for its shard: nothing that
 waited for it is acknowledged, and everything later is refused, because another sync could report success for bytes

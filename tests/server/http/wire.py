@@ -216,6 +216,15 @@ class Server:
         await asyncio.sleep(0)
 
 
+def parsed(written: bytes) -> Answer:
+    """The one answer that was written, as long as it says."""
+    head, _, body = written.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    assert int(headers["content-length"]) == len(body), "exactly one answer"
+    return Answer(int(status.split()[1]), headers, body, head)
+
+
 class Sink:
     """A transport that keeps what is written to it."""
 
