@@ -13,7 +13,7 @@ from topics.broker.stages import CommitRequest, Committed, Write, commit, drop_s
 from topics.engine.render import USUAL
 from topics.model.batch import Batch, decode_batch
 from topics.model.config import ConfigChange
-from topics.model.errors import NotFound, Throttled, TopicFull, TopicsError
+from topics.model.errors import Forbidden, NotFound, Throttled, TopicFull, TopicsError
 from topics.model.limits import Limits
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.runtime import ManualRuntime
@@ -179,6 +179,54 @@ def test_repeated_batch_changes_nothing_and_tells_the_first_result() -> None:
     assert (older.deduped, older.placed, older.batch) == (True, [], 5)
     assert site.texts("t") == ["one"]
     assert site.broker.state.stages.stages == {}, "stages of a repeat are given up"
+
+
+def by(prefixes: tuple[str, ...] | None, batch: int, **writes: str) -> CommitRequest:
+    """A commit of the producer `p` with a key that has these prefixes."""
+    return CommitRequest([], [Write(name, batch_of(text)) for name, text in writes.items()], "p", batch, prefixes)
+
+
+def test_who_owns_a_producer_survives_a_kill_with_and_without_a_snapshot() -> None:
+    disk = disk_with_root()
+    site = Site(disk)
+    site.outcome(lambda reply: commit(site.broker, by(("a",), 1), reply))
+    site.outcome(lambda reply: commit(site.broker, by((), 2), reply))
+    killed = disk.after_kill()
+    site = Site(killed)
+    with pytest.raises(Forbidden):
+        commit(site.broker, by(("b",), 3), lambda outcome: None)
+    site.outcome(site.broker.stop)
+    site = Site(killed.after_kill())
+    with pytest.raises(Forbidden):
+        commit(site.broker, by(("b",), 3), lambda outcome: None)
+    assert not site.outcome(lambda reply: commit(site.broker, by(("a",), 3), reply)).deduped
+
+
+def test_a_producer_nobody_owns_is_for_those_who_may_touch_all_that_its_last_batch_placed() -> None:
+    """One that was used while the server asked for no keys, or by a build that did not know of owners."""
+    site = Site(disk_with_root())
+    site.create("ab")
+    site.create("ac")
+    site.outcome(lambda reply: commit(site.broker, by(None, 1, ab="x", ac="y"), reply))
+    with pytest.raises(Forbidden):
+        commit(site.broker, by(("ab",), 2), lambda outcome: None)
+    site.outcome(lambda reply: commit(site.broker, by(("a",), 2), reply))
+    with pytest.raises(Forbidden):
+        commit(site.broker, by(("b",), 3), lambda outcome: None)
+    site.outcome(lambda reply: commit(site.broker, by(None, 3), reply))
+    with pytest.raises(Forbidden):
+        commit(site.broker, by(("b",), 4), lambda outcome: None)
+
+
+def test_of_two_who_take_a_new_producer_at_once_the_second_is_refused() -> None:
+    site = Site(disk_with_root())
+    site.create("t")
+    got: list[Any] = []
+    commit(site.broker, by(("a",), 1, t="x"), got.append)
+    commit(site.broker, by(("b",), 1, t="y"), got.append)
+    site.runtime.run()
+    assert [type(each) for each in got] == [Committed, Forbidden]
+    assert site.texts("t") == ["x"]
 
 
 def test_commit_with_an_unknown_stage_changes_nothing() -> None:

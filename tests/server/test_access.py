@@ -317,7 +317,8 @@ async def test_names_in_stages_commits_and_questions_must_lie_within_the_prefixe
         answer = await house.ask(method, path, body, key="tenant")
         assert (answer.status, error_of(answer)["code"]) == (403, "forbidden"), (method, path)
     assert [topic.count for topic in house.broker.state.topics.values()] == [1, 1], "nothing was written"
-    both = {"stages": [mine, theirs], "producer": "p", "batch": 1}
+    await house.ask("POST", "/v0/commits", {"producer": "p", "batch": 1}, key="tenant")
+    both = {"stages": [mine, theirs], "producer": "p", "batch": 2}
     assert (await house.ask("POST", "/v0/commits", both, key="full")).json["count"] == 2
     shown = (await house.ask("GET", "/v0/producers/p", key="tenant")).json["results"]
     assert [each["topic"] for each in shown] == ["t42:a"]

@@ -73,6 +73,7 @@ def swapped(body: Any) -> Any:
 async def test_a_repeated_batch_tells_nothing_of_what_others_have_placed(house: House) -> None:
     for name in (INSIDE, OUTSIDE):
         await house.ask("POST", f"/v0/topics/{name}", RECORDS, key="full")
+    await house.ask("POST", "/v0/commits", {"producer": "p", "batch": 0}, key="tenant")
     batch = {"producer": "p", "batch": 1}
     writes = [{"topic": name, **RECORDS} for name in (INSIDE, OUTSIDE)]
     first = await house.ask("POST", "/v0/commits", {"writes": writes, **batch}, key="full")

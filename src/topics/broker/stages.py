@@ -5,10 +5,11 @@ stages (or brings its records along) and makes them all readable in one frame of
 topic. A commit may carry a producer and a batch number; the producer's fence is in the same frame, so it can never
 disagree with the data. A batch at or below the fence is a repeat: it changes nothing and is told what the fence knows.
 
-Of a producer only its last batch is kept. Stages that no commit names expire.
+Of a producer only its last batch is kept. It belongs to whoever used it first, or a stranger's high batch would turn all
+that its owner commits into repeats: see `check_owner`. Stages that no commit names expire.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from topics.broker.committer import Commit, Lane
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
-from topics.model.errors import NotFound, Throttled, TopicsError, topic_not_found
+from topics.model.errors import Forbidden, NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import (
     Appended,
     Fact,
@@ -197,12 +198,16 @@ class Write(Struct):
 
 
 class CommitRequest(Struct):
-    """What is to become readable together. `producer` and `batch` come together or not at all."""
+    """What is to become readable together. `producer` and `batch` come together or not at all.
+
+    `prefixes` are those of the key that asks, empty for every name; None where nobody needs a key.
+    """
 
     stage_ids: list[str]
     writes: list[Write]
     producer: str | None = None
     batch: int = 0
+    prefixes: tuple[str, ...] | None = None
     # What else becomes true together with it, and not without it.
     facts: list[Fact] = []
 
@@ -329,13 +334,20 @@ class CommitTogether(Commit):
                     fact = applied[piece.stage.stage_id] = StageApplied(piece.stage.stage_id, piece.topic.id, [], ts)
                     self.facts.append(fact)
                 fact.first_seqs.append(page.first_seq)
-        if self._request.producer is not None:
-            self.facts.append(Fenced(self._request.producer, self._request.batch, self._placed, ts))
+        producer = self._request.producer
+        if producer is not None:
+            fence = self._broker.state.stages.fences.get(producer)
+            owner = self._request.prefixes if fence is None or fence.prefixes is None else fence.prefixes
+            prefixes = None if owner is None else list(owner)
+            self.facts.append(Fenced(producer, self._request.batch, self._placed, ts, prefixes))
         self.facts += self._request.facts
 
 
 def commit(broker: "Broker", request: CommitRequest, reply: CommitReply) -> None:
-    """Make everything the request names readable, all of it or nothing, unless the producer's fence says it was."""
+    """Make everything the request names readable, all of it or nothing, unless the producer's fence says it was.
+
+    A producer that is another's is Forbidden: raised, or told to `reply` when it was being used for the first time.
+    """
     producer = request.producer
     book = broker.state.stages
     if producer is not None:
@@ -344,6 +356,8 @@ def commit(broker: "Broker", request: CommitRequest, reply: CommitReply) -> None
             waiting.append(lambda: _again(broker, request, reply))
             return
         fence = book.fences.get(producer)
+        if fence is not None:
+            check_owner(fence, request.prefixes)
         if fence is not None and request.batch <= fence.batch:
             book.repeats_total += 1
             drop_stages(broker, request.stage_ids)
@@ -383,6 +397,26 @@ def commit(broker: "Broker", request: CommitRequest, reply: CommitReply) -> None
         when_safe(broker.committer, others, write)
 
     broker.together(list(dict.fromkeys(names)), act)
+
+
+def check_owner(fence: Fenced, prefixes: Sequence[str] | None) -> None:
+    """Raises Forbidden unless a key with these prefixes may use and see the producer.
+
+    A key may when it reaches every name that the owner reaches, whatever the last batch was about: the next one may be
+    about more. A producer that is nobody's yet, because no keys were asked for when it was used, is for those who may touch
+    all that its last batch placed.
+    """
+    if not prefixes:
+        return
+    reached = tuple(prefixes)
+    if fence.prefixes is None:
+        allowed = all([each.topic.startswith(reached) for each in fence.placed])
+    else:
+        allowed = bool(fence.prefixes) and all([prefix.startswith(reached) for prefix in fence.prefixes])
+    if not allowed:
+        raise Forbidden(
+            "the producer belongs to a key with other prefixes; take another name", detail={"producer": fence.producer}
+        )
 
 
 def _again(broker: "Broker", request: CommitRequest, reply: CommitReply) -> None:

@@ -245,12 +245,16 @@ class Placed(Struct, array_like=True, frozen=True):
 
 
 class Fenced(Struct, array_like=True, tag=53):
-    """A producer has committed up to this batch; an equal or smaller one is a repeat."""
+    """A producer has committed up to this batch; an equal or smaller one is a repeat.
+
+    It belongs to keys with these prefixes, those of the key that used it first; empty is for every name, None nobody's yet.
+    """
 
     producer: str
     batch: int
     placed: list[Placed]
     ts: int
+    prefixes: list[str] | None = None
 
 
 class RouterCreated(Struct, array_like=True, tag=30):

@@ -11,13 +11,13 @@ from msgspec import Meta, Struct
 from topics.broker.arrow_body import read_arrow_body
 from topics.broker.broker import Broker
 from topics.broker.bulk import MEDIA_TYPE
-from topics.broker.stages import CommitRequest, Committed, Write, commit, drop_stages, stage, stage_size
+from topics.broker.stages import CommitRequest, Committed, Write, check_owner, commit, drop_stages, stage, stage_size
 from topics.model.batch import AppendBody, Batch, batch_of, decode_batch
 from topics.model.config import U64, check_u64
 from topics.model.errors import InvalidRequest, NotFound, TopicsError
 from topics.model.facts import Placed, Staged
 from topics.model.names import check_topic_name
-from topics.server.access import caller_of
+from topics.server.access import EVERYONE, caller_of
 from topics.server.answers import send, send_error
 from topics.server.bodies import Query, decode, require_json
 from topics.server.http import Request
@@ -154,7 +154,8 @@ def post_commit(broker: Broker, request: Request, _name: str) -> None:
     for write in body.writes:
         caller.check_topic(check_topic_name(write.topic))
         writes.append(Write(write.topic, _write_batch(broker, write)))
-    wanted = CommitRequest(body.stages, writes, body.producer, check_u64("batch", body.batch or 0))
+    prefixes = None if caller is EVERYONE else caller.prefixes
+    wanted = CommitRequest(body.stages, writes, body.producer, check_u64("batch", body.batch or 0), prefixes)
 
     def reply(outcome: Committed | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -180,6 +181,7 @@ def get_producer(broker: Broker, request: Request, name: str) -> None:
     if fence is None:
         raise NotFound(f'producer "{name}" has committed nothing', code="producer_not_found", detail={"producer": name})
     caller = caller_of(request)
+    check_owner(fence, caller.prefixes)
     results = [_place(each) for each in fence.placed if caller.may_touch(each.topic)]
     send(request, 200, {"producer": name, "batch": fence.batch, "ts": fence.ts, "results": results})
 
