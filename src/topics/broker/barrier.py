@@ -38,7 +38,7 @@ def other_lanes(committer: Committer, lane: Lane, topic_ids: Iterable[int]) -> l
 
 def when_safe(committer: Committer, lanes: list[Lane], then: Then) -> None:
     """Call `then`, once, when all that was submitted to these shards is true and safe on disk, or with what went wrong."""
-    dirty = [lane for lane in lanes if lane.shard.dirty or lane.commits]
+    dirty = [lane for lane in lanes if lane.shard.dirty or lane.commits or lane.owed]
     left = len(dirty)
     failure: TopicsError | None = None
 

@@ -77,9 +77,7 @@ class Broker:
             sync_interval_ms=settings.sync_interval_ms,
         )
         self.keeper = Keeper(fs, runtime, self.state, self.committer, settings)
-        self.retention = Retention(
-            self.state, runtime, self.evict, settings.retention_interval_ms, lambda: expire_stages(self)
-        )
+        self.retention = Retention(self.state, runtime, self.evict, settings.retention_interval_ms, self._tidy)
         # Writes whose idempotency key is decided but not yet remembered.
         self.keys_in_flight: dict[tuple[int, str], Append] = {}
         self.creating = 0
@@ -627,6 +625,10 @@ class Broker:
     def _pending_bytes(self) -> int:
         pending = [commit for lane in self.committer.lanes for commit in (*lane.commits, *lane.waiting)]
         return sum([commit.size for commit in pending if isinstance(commit, AppendGroup | CreateTopic)])
+
+    def _tidy(self) -> None:
+        expire_stages(self)
+        self.committer.write_owed()
 
     def _evict_expired(self) -> None:
         """What has expired is let go although nobody asks for it. At most once a second: it looks at every topic."""

@@ -120,8 +120,8 @@ class Arrivals(Protocol):
 class Note(Commit):
     """Facts that are true already and only have to be remembered: nobody waits for them.
 
-    When they cannot be written now, they are written behind the next write to `lane` that works, if it is given: the
-    facts must be such that they may come late.
+    When they cannot be written now, they are written with the next write to `lane` that works, if it is given, and before
+    all else in it: what was decided since may rest on them. The facts must be such that they may come late.
     """
 
     __slots__ = ("_lane",)
@@ -291,10 +291,16 @@ class Committer:
             self._schedule()
 
     def note(self, lane: Lane, fact: Fact) -> int:
-        """Remember a fact that is true already and may come late. Answers its lsn, unless writing it fails at first."""
+        """Remember a fact that is true already and may come late. Answers its lsn."""
         commit = Note([fact], lane)
         self.submit(lane, commit)
         return commit.lsn
+
+    def write_owed(self) -> None:
+        """Try once more to write notes that could not be written, though nobody writes anything else."""
+        for lane in self.lanes:
+            if lane.owed and not lane.shard.failed:
+                self.submit(lane, Note([]))
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -348,6 +354,10 @@ class Committer:
     def _write(self, lane: Lane) -> None:
         commits = lane.commits
         lane.commits = []
+        if lane.owed:
+            # Nothing was written here since they failed, so their lsns still come before all others.
+            commits = [*lane.owed, *commits]
+            lane.owed = []
         shard = lane.shard
         perf = self._runtime.perf
         depth = len(commits)
@@ -400,10 +410,6 @@ class Committer:
                 self._start_sync(lane)
             else:
                 self._sync_later()
-        if lane.owed:
-            owed, lane.owed = lane.owed, []
-            for note in owed:
-                self.submit(lane, note)
         self.on_written(shard.bytes_written - before)
 
     def _sync_later(self) -> None:
