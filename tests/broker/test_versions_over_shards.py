@@ -11,7 +11,7 @@ from topics.broker.archives import clear_archive, set_archive
 from topics.broker.broker import Broker
 from topics.broker.routers import WantedRouter
 from topics.model.archive import ArchiveOptions
-from topics.model.errors import TopicsError, Unavailable
+from topics.model.errors import Conflict, TopicsError, Unavailable
 from topics.model.route import Route
 from topics.testing.disk import FakeDisk
 
@@ -126,3 +126,23 @@ def test_an_alias_that_could_not_be_given_belongs_to_the_next_that_got_it(half_f
     assert [again.broker.topic(name).alias for name in "ab"] == [None, "alias"]
     again.checkpoint()
     assert again.after_kill().broker.state.aliases["alias"].name == "b"
+
+
+def test_a_table_that_could_not_be_given_to_a_topic_is_given_to_no_other_before_the_next_start(
+    half_failed: House,
+) -> None:
+    """Which may find that it was given after all; the archive the topic had before is gone then."""
+    house = half_failed
+    lake, other = ArchiveOptions("s3://lake/x"), ArchiveOptions("s3://lake/y")
+    with pytest.raises(Unavailable):
+        house.ask(set_archive, house.broker, "a", lake)
+    with pytest.raises(Unavailable):
+        house.ask(set_archive, house.broker, "a", lake)
+    with pytest.raises(Conflict):
+        house.ask(set_archive, house.broker, "b", lake)
+    house.ask(set_archive, house.broker, "b", other)
+    found = house.after_kill().broker.state.archived.values()
+    assert {topic.name: topic.archive and topic.archive.options for topic in found} == {"a": lake, "b": other}
+    without = house.after_power_cut()
+    without.ask(set_archive, without.broker, "b", lake)
+    assert [topic.name for topic in without.broker.state.archived.values()] == ["b"]

@@ -50,6 +50,7 @@ def set_archive(broker: "Broker", name: str, options: ArchiveOptions, reply: Rep
         return
     if broker.in_turn([broker.state.versions.archives], lambda: set_archive(broker, name, options, reply), reply):
         return
+    broker.committer.check_writable(broker.committer.lane_of(topic.id))
     same_table = before is not None and before.options.place == options.place
     if not same_table:
         _check_free(broker, topic, options)
@@ -117,6 +118,9 @@ def _change(
     broker: "Broker", topic: Topic, fact: Fact, changed: ArchiveChanged, reply: Reply, place: str | None = None
 ) -> None:
     def replied(outcome: Configured | TopicsError) -> None:
+        if place is not None and isinstance(outcome, TopicsError) and broker.committer.lane_of(topic.id).shard.failed:
+            # It may stand in the log all the same, and the next start find it: nobody else may have the table before.
+            broker.archives_in_flight.add(place)
         reply(changed if isinstance(outcome, Configured) else outcome)
 
     broker.change_topic(topic, [fact], replied, place, broker.archives_in_flight)
