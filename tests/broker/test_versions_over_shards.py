@@ -146,3 +146,15 @@ def test_a_table_that_could_not_be_given_to_a_topic_is_given_to_no_other_before_
     without = house.after_power_cut()
     without.ask(set_archive, without.broker, "b", lake)
     assert [topic.name for topic in without.broker.state.archived.values()] == ["b"]
+
+
+def test_new_topics_go_to_shards_that_work(half_failed: House) -> None:
+    house = half_failed
+    with pytest.raises(Unavailable):
+        house.configure("a", cap_records=5)
+    for name in ("e", "f"):
+        house.append(name, name)
+    house.ask(house.broker.routers.put, WantedRouter("r", "g", "h"))
+    house.append("g", 1)
+    for again in (house, house.after_kill(), house.after_power_cut()):
+        assert [again.datas(name) for name in "efgh"] == [["e"], ["f"], [1], [1]]

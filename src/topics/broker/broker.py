@@ -12,7 +12,7 @@ from topics.broker.append import AnswerJoined, Append, AppendGroup, Reply, decid
 from topics.broker.changes import ChangeDesk
 from topics.broker.checkpoint import Keeper, StorageSettings
 from topics.broker.committer import Arrivals, Committer, Consequences, Lane
-from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone
+from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone, new_topic_id
 from topics.broker.counts import Counts
 from topics.broker.delete import DeleteRecords, RecordsGone
 from topics.broker.feed import SharedFrames
@@ -593,7 +593,7 @@ class Broker:
         most = self.limits.max_topics
         if most and len(self.state.topics) + self.creating >= most:
             raise Throttled(f"the server holds {most} topics already", detail={"limit": "max_topics", "max": most})
-        topic_id = self.state.next_topic_id
+        topic_id = new_topic_id(self)
         lane = self.committer.lane_of(topic_id)
         self.committer.check_writable(lane)
         now_ms = self.runtime.now_ms()

@@ -35,6 +35,15 @@ class TopicGone(Struct):
     routers_removed: list[str]
 
 
+def new_topic_id(broker: "Broker", least: int = 0) -> int:
+    """An id that no topic ever had, `least` or above: of a shard that takes writes, as long as there is one."""
+    first = max(broker.state.next_topic_id, least)
+    for topic_id in range(first, first + len(broker.committer.lanes)):
+        if not broker.committer.lane_of(topic_id).shard.failed:
+            return topic_id
+    return first
+
+
 class CreateTopic(Commit):
     """A topic comes into being, perhaps together with its first write."""
 

@@ -13,6 +13,7 @@ import msgspec
 from topics.broker.append import Append, AppendGroup, decide_append
 from topics.broker.barrier import other_lanes, when_safe
 from topics.broker.committer import Commit, Lane
+from topics.broker.control import new_topic_id
 from topics.engine.lease import Leases, seqs_bytes
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
@@ -240,7 +241,7 @@ def _new_topic(broker: "Broker", name: str) -> TopicCreated:
     most = broker.limits.max_topics
     if most and len(broker.state.topics) + broker.creating >= most:
         raise Throttled(f"the server holds {most} topics already", detail={"limit": "max_topics", "max": most})
-    return TopicCreated(broker.state.next_topic_id, name, DEFAULT_CONFIG, 1, broker.runtime.now_ms())
+    return TopicCreated(new_topic_id(broker), name, DEFAULT_CONFIG, 1, broker.runtime.now_ms())
 
 
 def _leases(partition: Partition) -> Leases:

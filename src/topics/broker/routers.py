@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from topics.broker.committer import Commit
+from topics.broker.control import new_topic_id
 from topics.engine.router import Router
 from topics.engine.topic import Topic
 from topics.model.config import DEFAULT_CONFIG
@@ -193,7 +194,7 @@ class RouterControl:
 
     def _new_topic(self, name: str, partitions: int, now_ms: int, facts: list[Fact], created: list[Topic]) -> Topic:
         state = self._broker.state
-        topic_id = state.next_topic_id + len(created)
+        topic_id = new_topic_id(self._broker, created[-1].id + 1 if created else 0)
         topic = state.new_topic(topic_id, name, DEFAULT_CONFIG, partitions, now_ms)
         facts.append(TopicCreated(topic_id, name, DEFAULT_CONFIG, partitions, now_ms))
         created.append(topic)
