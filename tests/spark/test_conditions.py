@@ -73,6 +73,28 @@ def _text(chance: random.Random, depth: int) -> str:
     return chance.choice(["t", "u", "t || u", "LOWER(t)", "UPPER(u)", "CONCAT(t, 'x')", "COALESCE(t, u)", "TRIM(u)"])
 
 
+def matches(
+    spark: Any, rows: list[dict[str, Any]], texts: list[str], declared: dict[str, str] | None = None
+) -> list[dict[int, bool]]:
+    """Of each row the conditions that it matches, by number, and, as False, those that could not be evaluated."""
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    routes = [RouteInfo("t", 1, "x", "Insert", "Key", index, normal(text)) for index, text in enumerate(texts)]
+    around = Surroundings(spark, "http://127.0.0.1:1", None, "", 0, lambda _: None)
+    plan = Plan(spark, around, "x", routes, declared or {}, {})
+    assert plan.unusable == {}
+    data = [json.dumps({"op": "insert", "key": {"id": 1}, "after": row}) for row in rows]
+    none = [None] * len(rows)
+    columns = {"partition": pa.array([0] * len(rows), pa.int32()), "seq": list(range(len(rows))), "data": data}
+    columns |= {"meta": pa.array(none, pa.string()), "epoch": [1] * len(rows)}
+    events = taken_apart(pa.RecordBatch.from_pydict(columns), plan.paths)
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if len(texts) > CODEGEN_MOST else "FALLBACK")
+    try:
+        found = plan.found(spark.createDataFrame(pa.Table.from_batches([events]))).orderBy("seq").collect()
+    finally:
+        spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    return [{index: hit > 0 for hit in row.hits or [] for index in plan.routes_of[abs(hit) - 1]} for row in found]
+
+
 def normal(text: str) -> str:
     return write(parse(f"SELECT ({text}\n)")[0].expressions[0].this)
 
@@ -81,24 +103,9 @@ def normal(text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [60, CODEGEN_MOST + 100], ids=["compiled", "interpreted"])
 def test_spark_and_another_database_agree_on_generated_conditions(spark: Any, count: int) -> None:
-    spark.conf.set("spark.sql.ansi.enabled", "false")
     chance = random.Random(count)
     texts = [expression(chance, 2) for _ in range(count)]
-    routes = [RouteInfo("t", 1, "x", "Insert", "Key", index, normal(text)) for index, text in enumerate(texts)]
-    around = Surroundings(spark, "http://127.0.0.1:1", None, "", 0, lambda _: None)
-    plan = Plan(spark, around, "x", routes, {}, {})
-    assert plan.unusable == {}
-    data = [json.dumps({"op": "insert", "key": {"id": 1}, "after": row}) for row in ROWS]
-    none = [None] * len(ROWS)
-    columns = {"partition": pa.array([0] * len(ROWS), pa.int32()), "seq": list(range(len(ROWS))), "data": data}
-    columns |= {"meta": pa.array(none, pa.string()), "epoch": [1] * len(ROWS)}
-    events = taken_apart(pa.RecordBatch.from_pydict(columns), plan.paths)
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if count > CODEGEN_MOST else "FALLBACK")
-    try:
-        found = plan.found(spark.createDataFrame(pa.Table.from_batches([events]))).orderBy("seq").collect()
-    finally:
-        spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
-    ours = [{index for hit in row.hits or [] if hit > 0 for index in plan.routes_of[hit - 1]} for row in found]
+    ours = [{index for index, hit in each.items() if hit} for each in matches(spark, ROWS, texts)]
 
     # Only here: loading it takes its time, and at the end of the process it complains.
     import duckdb
@@ -120,6 +127,58 @@ def test_spark_and_another_database_agree_on_generated_conditions(spark: Any, co
     ]
     assert wrong == []
     assert sum(map(len, ours)) > count, "conditions that never match prove nothing"
+
+
+MOST = 2**63 - 1
+# Right of the first row, which has n = 7 and d = 1.5; of the second, with the most or least a BIGINT holds, a number that is none.
+OVERFLOWS = [
+    "n + 1 > 0",
+    "n - -1 > 0",
+    "n * 2 > 0",
+    "(n + 1) + 1 - 1 > 0",
+    "2147483647 + n * 2 > 0",
+    "-(-n - 2) > 0",
+    "ABS(-n - 1) + n > 0",
+    "CAST(n AS INT) = 7",
+    "CAST(n + 0 AS SMALLINT) = 7",
+    "CAST(d * n AS INT) = 10",
+    "ROUND(n, -1) = 10",
+    "LENGTH(CAST(n * 10 AS STRING)) = 2",
+    "COALESCE(n, 1) * 2 = 14",
+    "CASE WHEN n > 1 THEN n ELSE 1 END * 2 = 14",
+]
+FITTING = [
+    "-n < 0",
+    "ABS(n) > 0",
+    "n + 0 = n",
+    "ROUND(n, 0) = n",
+    "d + 0.5 > 1",
+    "-d < 0",
+    "day + 1 > day",
+    "w + 1 > 1",
+]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_whole_number_that_does_not_fit_is_told_and_no_match(spark: Any) -> None:
+    rows = [{"n": 7, "d": 1.5, "day": "2026-01-01", "w": "5"}, {"n": MOST, "d": 1.5, "day": "2026-01-01", "w": "5"}]
+    declared = {"n": "bigint", "d": "double", "day": "date", "w": "text"}
+    texts = [*OVERFLOWS, *FITTING]
+    fits, too_large = [
+        {texts[index]: hit for index, hit in each.items()} for each in matches(spark, rows, texts, declared)
+    ]
+    assert fits == dict.fromkeys(texts, True)
+    assert too_large == dict.fromkeys(OVERFLOWS, False) | dict.fromkeys(FITTING, True)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_least_whole_number_has_no_opposite(spark: Any) -> None:
+    rows = [{"n": -MOST}, {"n": -MOST - 1}]
+    declared = {"n": "bigint"}
+    found = matches(spark, rows, ["-n > 0", "ABS(n) > 0"], declared)
+    assert found == [{0: True, 1: True}, {0: False, 1: False}]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +214,9 @@ def test_types_that_somebody_told_are_understood_or_left_alone(told: str, kind: 
         ("COALESCE(x, 0) = y", "COALESCE(`n_r0`, 0) = `n_r1`"),
         ("CASE x WHEN 1 THEN y ELSE 'z' END = 'z'", "CASE `n_r0` WHEN 1 THEN `r1` ELSE 'z' END = 'z'"),
         ("SUBSTRING(s, n, 2) = 'ab'", "SUBSTRING(`r0`, `n_r1`, 2) = 'ab'"),
+        ("x > 60 * 1000", "`n_r0` > TRY_MULTIPLY(60, 1000)"),
+        ("known > -5", "`d_r0` > -5"),
+        ("CAST(x AS INT) = 1", "CAST(`r0` AS INT) = 1"),
     ],
 )
 def test_a_column_is_taken_for_what_it_stands_beside(text: str, written: str) -> None:

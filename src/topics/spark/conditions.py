@@ -8,12 +8,13 @@ written (`r0`, `r1`, ...; NULL for null and for what is not there), and gets its
   that no digit of an id is lost), a boolean where a condition is expected, a text beside a text; two unknown columns that
   are compared compare as numbers when both are numbers and as texts otherwise.
 
-Nothing else about the expression changes: Spark evaluates what the route holds. A text that is not of the type it is
-taken for is NULL there, and a NULL result that is no column's own NULL is what `trouble` tells apart.
+Nothing else about the expression changes: Spark evaluates what the route holds, save that a whole number which does not
+fit is NULL (`told_overflow`). A text that is not of the type it is taken for is NULL there, and a NULL result that is no
+column's own NULL is what `trouble` tells apart.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -26,6 +27,9 @@ _NUMERIC = ("Neg", "Add", "Sub", "Mul", "Div", "Mod", "Abs", "Ceil", "Floor", "R
 _TEXTUAL = ("Lower", "Upper", "Trim", "MD5", "Concat", "ConcatWs", "DPipe", "Substring", "Left", "Right")
 _ABOUT_TEXT = ("Like", "ILike", "Contains", "StartsWith", "EndsWith")
 _LOGICAL = ("And", "Or", "Not", "Is", *_ABOUT_TEXT, *_COMPARISONS)
+# What Spark calls those that are NULL for a number which does not fit.
+_OVERFLOWING = {"Add": "TRY_ADD", "Sub": "TRY_SUBTRACT", "Mul": "TRY_MULTIPLY"}
+_WHOLE_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _CHOICES = ("Coalesce", "Greatest", "Least", "Nullif")
 _KINDS_OF_TYPES = {"BOOLEAN": "boolean", "DATE": "time", "TIMESTAMP": "time", "TIMESTAMPTZ": "time"}
 _KINDS_OF_TYPES |= {"TIMESTAMPNTZ": "time", "TEXT": "text", "VARCHAR": "text", "CHAR": "text"}
@@ -72,13 +76,9 @@ class Columns:
         bare = _is_column(tree.this)
         typist = _Typist(self)
         typist.settle(tree, expected)
+        overflows = [(node, told) for node in tree.walk() if (told := typist.told_overflow(node)) is not None]
         for leaf, name in typist.found:
             leaf.replace(exp.column(name, quoted=True))
-        patterns = [
-            node.expression
-            for node in tree.find_all(exp.Like, exp.ILike)
-            if not isinstance(_bare(node.expression), exp.Literal)
-        ]
         may_be_null = any(
             [
                 isinstance(node, exp.Null | exp.Nullif)
@@ -87,6 +87,14 @@ class Columns:
                 for node in tree.walk()
             ]
         )
+        # The innermost first: what is put into the outer ones is told already.
+        for node, told in reversed(overflows):
+            node.replace(told(node))
+        patterns = [
+            node.expression
+            for node in tree.find_all(exp.Like, exp.ILike)
+            if not isinstance(_bare(node.expression), exp.Literal)
+        ]
         # The innermost first: what is copied into the outer ones is safe already.
         for pattern in reversed(patterns):
             pattern.replace(_safe_pattern(pattern))
@@ -177,6 +185,37 @@ def _safe_pattern(pattern: Any) -> Any:
     return exp.Case(ifs=[exp.If(this=exp.not_(wrong), true=pattern.copy())])
 
 
+def _tried(node: Any) -> Any:
+    from topics.sql.dialect import exp
+
+    return exp.Anonymous(this=_OVERFLOWING[type(node).__name__], expressions=[node.this.copy(), node.expression.copy()])
+
+
+def _tried_cast(node: Any) -> Any:
+    return _try_cast(node.this.copy(), node.to.copy())
+
+
+def _in_decimals(node: Any) -> Any:
+    """As numbers that have room for one digit more."""
+    from topics.sql.dialect import exp
+
+    wide = node.copy()
+    wide.set("this", exp.cast(node.this.copy(), "DECIMAL(20, 0)", dialect="spark"))
+    return _try_cast(wide, exp.DataType.build("BIGINT", dialect="spark"))
+
+
+def _try_cast(node: Any, to: Any) -> Any:
+    from topics.sql.dialect import exp
+
+    # To the parser every CAST of Spark is one that may fail; without the flag that is what is written.
+    return exp.TryCast(this=node, to=to, safe=True)
+
+
+def _name_of_type(cast: Any) -> str:
+    kind = cast.to.this
+    return str(kind.name if hasattr(kind, "name") else kind)
+
+
 def _is_column(node: Any) -> bool:
     return type(node).__name__ in ("Column", "Dot")
 
@@ -212,13 +251,44 @@ class _Typist:
         if name in _LOGICAL or name == "Boolean":
             return "boolean"
         if name in ("Cast", "TryCast"):
-            kind = node.to.this
-            return _KINDS_OF_TYPES.get(kind.name if hasattr(kind, "name") else str(kind), "number")
+            return _KINDS_OF_TYPES.get(_name_of_type(node), "number")
         if name in _CHOICES:
             return self._first([node.this, node.args.get("expression"), *node.expressions])
         if name in ("Case", "If"):
             return self._first(_results(node))
         return None
+
+    def told_overflow(self, node: Any) -> Callable[[Any], Any] | None:
+        """What makes the node NULL where Spark, without ANSI, gives a whole number that is not the right one."""
+        name = type(node).__name__
+        if name in _OVERFLOWING:
+            return _tried
+        is_cast = name in ("Cast", "TryCast")
+        if is_cast and _name_of_type(node) in _WHOLE_TYPES and self.kind(node.this) == "number":
+            # Not of a text: that is NULL already, and '1.5' would be.
+            return _tried_cast
+        if (
+            name in ("Neg", "Abs", "Round")
+            and type(_bare(node.this)).__name__ != "Literal"
+            and self._is_whole(node.this)
+        ):
+            return _in_decimals
+        return None
+
+    def _is_whole(self, node: Any) -> bool:
+        name = type(node).__name__
+        if _is_column(node):
+            return self._columns.declared(_path(node)) == ("number", "BIGINT")
+        if name == "Literal":
+            return bool(node.is_int)
+        if name in ("Cast", "TryCast"):
+            return _name_of_type(node) in _WHOLE_TYPES
+        if name in ("Case", "If"):
+            return all([self._is_whole(each) for each in _results(node) if each is not None])
+        if name in ("Paren", "Neg", "Abs", "Round", "Mod", *_OVERFLOWING, *_CHOICES):
+            parts = [node.this, node.args.get("expression"), *node.expressions]
+            return all([self._is_whole(each) for each in parts if each is not None])
+        return name == "Length"
 
     def settle(self, node: Any, expected: str) -> None:
         """Decide for every column in the node, of which `expected` is wanted."""
