@@ -1,6 +1,6 @@
 """Clients that take their time, to be kind or to be cruel. Time is passed by hand; nothing here sleeps."""
 
-from tests.server.http.wire import Server, Sink, get, post, request_bytes, serving, until
+from tests.server.http.wire import Client, Server, Sink, get, post, request_bytes, serving, until
 from topics.server.http.protocol import Connection
 
 
@@ -189,6 +189,81 @@ async def test_client_that_takes_its_answer_slowly_is_not_cut_off(server: Server
             await client.reader.read(100_000)
         server.pass_time(50)
     assert len(server.listener.connections) == 1
+
+
+ANSWER = b"x" * 20_000_000
+
+
+async def client_with_an_answer(server: Server, *lines: str, reads: bool = False) -> Client:
+    """The kernel takes some of the answer; the rest waits here."""
+    client = await server.connect(receive_buffer=4096)
+    if not reads:
+        client.writer.transport.pause_reading()
+    await client.send(get("/later", *lines))
+    (await server.app.next()).respond(200, ANSWER, compressible=False)
+    return client
+
+
+def unsent_bytes(server: Server) -> int:
+    return sum([connection.buffered() for connection in server.listener.connections])
+
+
+@serving(max_unsent_bytes=50_000_000)
+async def test_answers_nobody_takes_hold_only_so_much_in_all(server: Server) -> None:
+    for number in range(12):
+        await client_with_an_answer(server, *(["Connection: close"] if number % 2 else []))
+        await until(lambda: unsent_bytes(server) <= 50_000_000)
+        server.pass_time(0.01)
+    assert 2 <= len(server.listener.connections) < 12
+
+
+@serving(max_unsent_bytes=50_000_000)
+async def test_who_takes_nothing_is_cut_off_for_the_others_and_who_takes_something_is_not(server: Server) -> None:
+    slow = await client_with_an_answer(server, reads=True)
+    (connection,) = server.listener.connections
+    await slow.head()
+    taken = 0
+    for _ in range(12):
+        await client_with_an_answer(server)
+        left = connection.buffered()
+        while connection.buffered() == left and taken < len(ANSWER):
+            taken += len(await slow.reader.read(100_000))
+        server.pass_time(1)
+    assert len(server.listener.connections) < 12
+    assert taken + len(await slow.reader.readexactly(len(ANSWER) - taken)) == len(ANSWER)
+    assert await slow.is_usable()
+
+
+@serving(max_unsent_bytes=50_000_000)
+async def test_what_was_taken_counts_no_more(server: Server) -> None:
+    for _ in range(6):
+        client = await client_with_an_answer(server, reads=True)
+        assert len((await client.answer()).body) == len(ANSWER)
+        server.pass_time(1)
+    gone = await client_with_an_answer(server)
+    gone.reset()
+    await until(lambda: len(server.listener.connections) == 6)
+    for _ in range(2):
+        await client_with_an_answer(server)
+    server.pass_time(1)
+    assert len(server.listener.connections) == 8
+
+
+@serving(max_unsent_bytes=50_000_000)
+async def test_streams_and_what_they_write_later_count_too(server: Server) -> None:
+    streams = []
+    for _ in range(3):
+        client = await server.connect(receive_buffer=4096)
+        client.writer.transport.pause_reading()
+        await client.send(get("/later"))
+        streams.append((await server.app.next()).stream())
+        streams[-1].write(b"x" * 12_000_000)
+        server.pass_time(1)
+    assert len(server.listener.connections) == 3
+    streams[2].write(ANSWER + ANSWER)
+    server.pass_time(1)
+    await until(lambda: len(server.listener.connections) == 2)
+    assert [stream.closed for stream in streams] == [False, False, True]
 
 
 @serving(linger_timeout=5)

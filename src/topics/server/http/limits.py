@@ -42,6 +42,11 @@ class HttpLimits:
     write_timeout: float = 60.0
     """A client that takes none of what we have for it for so long is cut off."""
 
+    max_unsent_bytes: int = 512 * MEBIBYTE
+    """Answers and streams not taken yet, all connections together, as far as one has more than `write_high_bytes`.
+
+    Beyond that clients are cut off until it is kept: first who has taken nothing of most for longest."""
+
     peer_timeout: float = 60.0
     """A client whose machine does not even acknowledge for so long is gone, whether or not there is something to send."""
 

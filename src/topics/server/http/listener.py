@@ -18,6 +18,7 @@ from .limits import HttpLimits
 from .protocol import Connection
 from .refusal import INTERNAL, Refusal
 from .request import Request
+from .unsent import Unsent
 
 Result = TypeVar("Result")
 
@@ -44,6 +45,7 @@ class Listener:
         self.loop: asyncio.AbstractEventLoop
         self.connections: set[Connection] = set()
         self.held = HeldBytes()
+        self.unsent = Unsent(self)
         self._app_admit = getattr(app, "admit", None)
         self._error_body = getattr(app, "error_body", None)
         self._capacity = self.limits.max_connections
@@ -108,6 +110,7 @@ class Listener:
             connection.sweep(now)
         for connection in tuple(self._turned_away):
             connection.sweep(now)
+        self.unsent.check()
 
     # What connections call.
 
@@ -128,6 +131,7 @@ class Listener:
     def lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._turned_away.discard(connection)
+        self.unsent.remove(connection)
         if not self.connections:
             self._all_gone.set()
 

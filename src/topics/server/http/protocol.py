@@ -244,9 +244,11 @@ class Connection(asyncio.Protocol):
         self._stuck_since = 0.0
         self.idle = False
         self.busy = True
+        self._listener.unsent.add(self)
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._listener.unsent.remove(self)
         if self._channel is not None:
             self._channel.drained()
         self.proceed()
