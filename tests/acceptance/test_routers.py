@@ -428,6 +428,23 @@ def test_what_the_source_dropped_first_is_told_in_dest(router: RouterApi) -> Non
     assert datas(first["records"]) == [6, 7]
 
 
+def test_a_blocked_router_whose_source_lost_all_it_waited_with_is_running_again(router: RouterApi) -> None:
+    router.dest.configure(cap_records=2, discard="reject")
+    router.create()
+    router.source.append(0, 1, 2, 3)
+    for _ in range(2000):
+        if router.state()["state"] == "blocked":
+            break
+        time.sleep(0.002)
+    router.source.configure(ttl_ms=1)
+    for _ in range(2000):
+        if router.dest.state()["head_seq"] == 4:
+            break
+        time.sleep(0.002)
+    assert router.dest.diff(2)["tombstone"]["reason"] == "source_trim"
+    assert router.settled()["state"] == "running"
+
+
 def test_max_routers_counts_new_ones_only_and_leaves_no_topics(tmp_path_factory: pytest.TempPathFactory) -> None:
     environment = {
         "TOPICS_PORT": "0",

@@ -636,6 +636,7 @@ class Forwarder:
         working = self._working.get(router.id)
         if working is not None:
             working.in_flight.discard(fact.partition)
+            working.state, working.again_ms = RUNNING, RETRY_MS
             router.advance(fact.partition, fact.last, 0)
             if fact.copies[0].hops:
                 lost = hole.last - hole.first + 1
