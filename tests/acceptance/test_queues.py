@@ -376,6 +376,23 @@ def test_the_bound_on_deliveries_is_exact_and_the_dead_letter_tells_where_it_com
     }
 
 
+def test_a_dead_letter_makes_no_topic_under_the_alias_of_another(queue: QueueApi) -> None:
+    other, alias = TopicApi(queue.api, f"{queue.name}-other"), f"{queue.name}-alias"
+    other.append("its own")
+    succeeded(queue.api.post("/api/sql", {"sql": f"ALTER TOPIC \"{other.name}\" SET ALIAS '{alias}'"}))
+    queue.configure(max_deliveries=1, dead_letter=alias)
+    queue.append("job")
+    queue.claim()
+    queue.settle("nack", 1)
+    assert queue.jobs() == []
+    assert queue.counters() == (1, 0, 0)
+    assert TopicApi(queue.api, alias).state()["topic"] == other.name
+    assert other.state()["count"] == 1
+    succeeded(queue.api.post("/api/sql", {"sql": f'ALTER TOPIC "{other.name}" CLEAR ALIAS'}))
+    assert queue.jobs() == []
+    assert queue.counters() == (0, 0, 1)
+
+
 def test_a_queue_cannot_be_its_own_dead_letter_topic(queue: QueueApi) -> None:
     refused(queue.api.put(queue.path, {"dead_letter": queue.name}), 400, "invalid_request")
     refused(queue.api.put(queue.path, {"dead_letter": "bad name"}), 400, "invalid_request")

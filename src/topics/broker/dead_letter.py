@@ -33,8 +33,8 @@ _decode_meta = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def move(broker: "Broker", topic: Topic, partition: Partition, seqs: list[int], done: Callable[[int], None]) -> None:
     """Move these jobs, which count as moving, to the topic's dead-letter topic; then call `done`, once, with how many went.
 
-    Jobs that cannot be moved now (the other topic is full, or missing and `auto_create` is off, or the disk failed) stay in the
-    queue, to be tried again.
+    Jobs that cannot be moved now (the other topic is full, or missing while `auto_create` is off or its name is somebody's alias,
+    or the disk failed) stay in the queue, to be tried again.
     """
     name = topic.config.dead_letter
     leases = _leases(partition)
@@ -238,6 +238,7 @@ def _copies(topic: Topic, partition: Partition, seqs: list[int]) -> Batch:
 
 
 def _new_topic(broker: "Broker", name: str) -> TopicCreated:
+    broker.check_no_alias(name)
     most = broker.limits.max_topics
     if most and len(broker.state.topics) + broker.creating >= most:
         raise Throttled(f"the server holds {most} topics already", detail={"limit": "max_topics", "max": most})
