@@ -106,6 +106,7 @@ def test_bulk_read_tells_lost_records(topic: TopicApi) -> None:
     assert page.metadata["tombstone"]["gap_from"] == 1
     assert page.metadata["tombstone"]["gap_to"] == 3
     assert page.metadata["tombstone"]["reason"] == "cap"
+    assert page.metadata["tombstone"] == topic.diff()["tombstone"]
 
 
 def test_bulk_read_of_an_absent_topic_is_not_found(topic: TopicApi) -> None:

@@ -48,7 +48,6 @@ def bulk_read(
     recreated = wanted.epoch is not None and wanted.epoch != topic.epoch
     plan = partition.plan(from_seq, wanted.limit, wanted.budget, to_seq=to_seq, recreated=recreated)
     head = partition.head_seq
-    tombstone = plan.tombstone
     fields = {
         "topic": topic.name,
         "partition": partition.number,
@@ -56,7 +55,7 @@ def bulk_read(
         "head_seq": head,
         "earliest_seq": partition.earliest_seq,
         "caught_up": plan.next_from_seq >= head,
-        "tombstone": None if tombstone is None else msgspec.structs.asdict(tombstone),
+        "tombstone": plan.tombstone,
         "lag": max(0, head - plan.next_from_seq),
         "epoch": topic.epoch,
         "records_scanned": plan.scanned,

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from topics.engine.partition import Read, Tombstone
+from topics.engine.partition import Read
 from topics.engine.render import View
 from topics.engine.topic import Topic
 
 if TYPE_CHECKING:
     from topics.broker.broker import Broker
 
-__all__ = ["Answer", "ReadRequest", "Tombstone", "View", "read"]
+__all__ = ["Answer", "ReadRequest", "View", "read"]
 
 
 class ReadRequest(Struct, frozen=True):

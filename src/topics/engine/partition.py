@@ -32,8 +32,8 @@ from topics.model.page import SEPARATOR, Page, page_times, record_sizes
 SCAN_MOST = 20_000
 
 
-class Tombstone(Struct, frozen=True):
-    """Records gap_from..gap_to are lost and this reader has not seen them."""
+class Tombstone(Struct, frozen=True, omit_defaults=True):
+    """Records gap_from..gap_to are lost and this reader has not seen them. As JSON it is what readers are told."""
 
     gap_from: int
     gap_to: int

@@ -13,7 +13,7 @@ from topics.broker.broker import Broker
 from topics.broker.bulk import BYTES_MOST, MEDIA_TYPE, bulk_read
 from topics.broker.bulk import LIMIT as BULK_LIMIT
 from topics.broker.bulk import LIMIT_MOST as BULK_LIMIT_MOST
-from topics.broker.reading import Answer, ReadRequest, Tombstone, View, read
+from topics.broker.reading import Answer, ReadRequest, View, read
 from topics.broker.runtime import Timer
 from topics.model.batch import node_text
 from topics.model.config import U64, check_u64
@@ -115,7 +115,7 @@ def send_diff(request: Request, answer: Answer) -> None:
     found = answer.read
     head = answer.head_seq
     next_from_seq = found.next_from_seq
-    tombstone = b"null" if found.tombstone is None else encode_tombstone(found.tombstone)
+    tombstone = b"null" if found.tombstone is None else encode(found.tombstone)
     whole, rest = divmod(int(elapsed_ms(request) * 1000), 1000)
     # Joined once around the records, which are most of it: they are not copied more often than needed.
     body = b"".join(
@@ -139,13 +139,6 @@ def send_diff(request: Request, answer: Answer) -> None:
         )
     )
     request.respond(200, body)
-
-
-def encode_tombstone(tombstone: Tombstone) -> bytes:
-    fields = msgspec.structs.asdict(tombstone)
-    if fields["cause"] is None:
-        del fields["cause"]
-    return encode(fields)
 
 
 class LongPoll:

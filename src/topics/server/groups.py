@@ -40,7 +40,6 @@ from topics.model.errors import Conflict, InvalidRequest, TopicsError, topic_not
 from topics.server.access import caller_of, check_consume
 from topics.server.answers import send, send_error
 from topics.server.bodies import decode, require_json
-from topics.server.diff import encode_tombstone
 from topics.server.http import Request
 from topics.server.messages import message_objects
 from topics.server.service import Service
@@ -383,13 +382,12 @@ class Consume:
             fields: dict[str, Any] = {"messages": [], "next_offset": 0, "has_more": False}
             send(self._request, 200, {**fields, "partition_id": None, "tombstone": None})
             return
-        tombstone = fetched.tombstone
         fields = {
             "messages": message_objects(self._topic, fetched),
             "next_offset": fetched.next_offset,
             "has_more": fetched.has_more,
             "partition_id": fetched.partition,
-            "tombstone": None if tombstone is None else msgspec.Raw(encode_tombstone(tombstone)),
+            "tombstone": fetched.tombstone,
         }
         send(self._request, 200, fields)
 

@@ -37,7 +37,6 @@ from topics.server.access import ADMIN, DELETE, READ, Caller, caller_of, check_c
 from topics.server.answers import send, send_error
 from topics.server.archives import archive_fields, archive_options
 from topics.server.bodies import decode, require_json
-from topics.server.diff import encode_tombstone
 from topics.server.groups import DEFAULT_LIMIT, parse_time, seek_fields
 from topics.server.http import Request
 from topics.server.messages import COLUMNS, message_rows
@@ -473,11 +472,10 @@ class Execution:
 
     def _tell_messages(self, topic: Topic, fetched: Fetched) -> None:
         rows = message_rows(topic, fetched)
-        tombstone = fetched.tombstone
         more = {
             "next_offset": fetched.next_offset,
             "has_more": fetched.has_more,
-            "tombstone": None if tombstone is None else msgspec.Raw(encode_tombstone(tombstone)),
+            "tombstone": fetched.tombstone,
         }
         self._done(Result(list(COLUMNS), rows, _rows_message(len(rows)), more))
 
