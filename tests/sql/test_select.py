@@ -1,6 +1,7 @@
 """SELECT in its own process: what it can do, what it cannot reach, and that it always comes back."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,42 @@ def test_files_network_settings_and_changes_are_out_of_reach(process: SelectProc
     with pytest.raises(InvalidRequest):
         ask(process, text)
     assert ask(process, "SELECT count(*) FROM main.topics").rows == [[3]]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SelectProcess]:
+    """The child of a server that runs in `tmp_path`."""
+    monkeypatch.chdir(tmp_path)
+    process = SelectProcess()
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("name", [".tmp/notes", ":memory:", ":memory:.wal"])
+def test_files_beside_the_server_are_out_of_reach(elsewhere: SelectProcess, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("secret")
+    for query in (f"SELECT content FROM read_text('{name}')", f"SELECT * FROM glob('{name}')"):
+        try:
+            assert ask(elsewhere, query).rows == []
+        except InvalidRequest:
+            pass
+    with pytest.raises(InvalidRequest):
+        ask(elsewhere, f"SELECT content FROM read_text('{file}')")
+
+
+def test_a_query_that_needs_more_memory_writes_no_files(elsewhere: SelectProcess, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"^Out of Memory Error: [^\n]*$"):
+        ask(elsewhere, "SELECT count(DISTINCT a.range * b.range) FROM range(10000) a, range(10000) b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_is_told_where_the_server_runs(elsewhere: SelectProcess, tmp_path: Path) -> None:
+    settings = str(ask(elsewhere, "SELECT * FROM duckdb_settings()").rows)
+    assert str(tmp_path) not in settings
+    home = str(Path.home())
+    assert home == "/" or home not in settings
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Started as `python -m topics.sql.worker MEGABYTES`. Each query gets an engine of
 names and nothing else.
 """
 
+import os
 import resource
 import sys
 from base64 import b64encode
@@ -23,6 +24,8 @@ _CONFIG = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
+    # Otherwise it is `.tmp` where the server runs, and what lies there may be read whatever the rest says.
+    "temp_directory": "",
     "threads": "1",
 }
 ERROR_CHARS_MOST = 500
@@ -37,6 +40,9 @@ def main() -> None:
     # Nothing may be written to files either; the pipes are none.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # The engine's settings name both, and can be selected from.
+    os.chdir("/")
+    os.environ["HOME"] = "/"
     _send(b"")
     stdin = sys.stdin.buffer
     while len(head := stdin.read(4)) == 4:
@@ -110,7 +116,7 @@ def _plain(value: object) -> object:
 def _told(message: str) -> str:
     """The engine's message in the words of who asked."""
     # What it suggests to change cannot be changed here.
-    message = message.partition("\n\nPossible solutions")[0]
+    message = message.partition("\n\nPossible solutions")[0].partition("\nDatabase is launched")[0]
     return message.replace(f"{TABLES_SCHEMA}.", "system.").strip()[:ERROR_CHARS_MOST]
 
 
