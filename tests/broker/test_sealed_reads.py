@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -148,6 +149,37 @@ def test_a_sealed_text_is_kept_when_it_is_asked_for_again_and_not_by_one_who_pas
     for seq in range(3 * ASKED_MOST):
         assert not shelf.asked_again("b", seq, 256)
     assert not shelf.asked_again("a", 1, 256)
+
+
+@pytest.mark.parametrize("view", [USUAL, View(tags=True)])
+def test_what_readers_leave_in_memory_does_not_grow_with_what_they_went_through(view: View) -> None:
+    cache_bytes = 1 << 20
+    disk = FakeDisk()
+    disk.make_directory("")
+    shelf = Shelf(disk, cache_bytes)
+    partition = Partition(1, 0, Cache(cache_bytes), Totals())
+    for number in range(20):
+        first_seq = 1 + 100 * number
+        datas = [b'"%b"' % (b"%d" % seq * 1000) for seq in range(first_seq, first_seq + 100)]
+        partition.apply_append(make_page(first_seq, 100, START_MS, b"\0".join(datas), tags=b"\0".join([b'"t"'] * 100)))
+        closed = partition.close_hot()
+        assert closed is not None
+        info = write_segment(disk, segment_base(1, 0, first_seq), closed.pages, closed.tags.entries())
+        segment = SealedSegment(shelf, 1, 0, info)
+        # A file is not mapped here but copied, and that is no part of it.
+        segment.open_file()
+        partition.apply_sealed(segment)
+    del closed, datas
+    tracemalloc.start()
+    try:
+        seq = 0
+        while seq < partition.head_seq:
+            seq = partition.read(seq, 1000, 50_000, view).next_from_seq
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Pages and texts, each with its own cache, and the page that was looked at last.
+    assert left < 2 * cache_bytes + (512 << 10)
 
 
 def test_pages_of_which_nothing_is_left_are_not_kept() -> None:

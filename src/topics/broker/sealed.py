@@ -5,7 +5,7 @@ from topics.engine.render import Rendered, View, is_usual, record_heads
 from topics.engine.segment import PAGE_RECORDS, Segment
 from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
-from topics.model.page import Page
+from topics.model.page import Page, page_weight, record_sizes
 from topics.storage.fs import FileSystem
 from topics.storage.segment import (
     SegmentFile,
@@ -128,7 +128,7 @@ class SealedSegment(Segment):
         page: Page | None = shelf.pages.get(key)
         if page is None:
             page = file.page(seq, PAGE_RECORDS)
-            shelf.pages.put(key, page, 2 * page.size + 200)
+            shelf.pages.put(key, page, page_weight(page) + 200)
         shelf.last_page = (self, page)
         return page
 
@@ -142,7 +142,7 @@ class SealedSegment(Segment):
         page: Page | None = self.shelf.pages.get(key)
         if page is None:
             page = self.shelf.file(self.base, self.info).run(seq, most)
-            self.shelf.pages.put(key, page, page.size + 200)
+            self.shelf.pages.put(key, page, page_weight(page) + 200)
         return page
 
     def text_at(self, seq: int, most: int, room: int, view: View) -> Rendered | None:
@@ -194,6 +194,15 @@ class SealedSegment(Segment):
             first, seq = file.page_bounds(seq, PAGE_RECORDS)
             if flags.find(_LIVE, first - self.first_seq, seq - self.first_seq) < 0:
                 self.shelf.pages.discard((self.base, first))
+
+    def sizes(self, page: Page) -> list[int]:
+        # Kept without the page, and among all that is kept of sealed segments: there may be any number of these.
+        key = (self.base, page.first_seq, page.count, "sizes")
+        sizes: list[int] | None = self.shelf.pages.get(key)
+        if sizes is None:
+            sizes = record_sizes(page)
+            self.shelf.pages.put(key, sizes, 40 * page.count + 200)
+        return sizes
 
     def size_of(self, positions: list[int]) -> int:
         return self.open_file().size_of([self.first_seq + position for position in positions])

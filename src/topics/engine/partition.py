@@ -26,7 +26,7 @@ from topics.engine.segment import HotSegment, Segment
 from topics.model.config import U64_MAX, TopicConfig
 from topics.model.facts import CAP, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, DeletedRuns, Evicted, Lost
 from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, Page, page_times, record_sizes
+from topics.model.page import SEPARATOR, Page, page_times, page_weight, record_sizes
 
 # A filtered read that has found something stops after looking at this many records.
 SCAN_MOST = 20_000
@@ -821,7 +821,7 @@ class Partition:
         rendering: Rendering | None = self._texts.get(key)
         if rendering is None:
             rendering = Rendering(page)
-            self._texts.put(key, rendering, len(rendering.text) + page.size + 300)
+            self._texts.put(key, rendering, len(rendering.text) + page_weight(page) + 300)
         return rendering.text if count == page.count else rendering.cut(start, start + count)
 
 

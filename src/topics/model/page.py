@@ -60,6 +60,11 @@ def page_datas(page: Page) -> list[bytes]:
     return page.datas if isinstance(page, LoadedPage) else page.data.split(SEPARATOR)
 
 
+def page_weight(page: Page) -> int:
+    """What a page takes in memory, about: for whoever bounds how many are kept."""
+    return 2 * page.size if isinstance(page, LoadedPage) else page.size
+
+
 def page_size(count: int, data: bytes, metas: bytes | None, nodes: bytes | None, tags: bytes | None) -> int:
     """What these records count as in `bytes`: texts without separators, plus a fixed cost each."""
     size = len(data) + 1 + count * (RECORD_OVERHEAD - 1)
