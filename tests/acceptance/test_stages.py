@@ -122,6 +122,16 @@ def test_malformed_commits_are_bad_requests(topic: TopicApi, fields: dict[str, A
     assert (answer.status, answer.code) == (400, "invalid_request")
 
 
+def test_jobs_for_later_are_refused_rather_than_committed_for_now(topic: TopicApi) -> None:
+    topic.configure(type="queue")
+    records = [{"data": 1}, {"data": 2, "delay_ms": 60_000}]
+    answer = committed(topic, writes=[{"topic": topic.name, "records": records}])
+    assert (answer.status, answer.code) == (400, "invalid_request")
+    answer = topic.api.post(f"/v0/stages?topic={topic.name}", {"records": records})
+    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert topic.state()["head_seq"] == 0
+
+
 def test_stages_need_a_topic_that_exists_and_records_that_are_valid(topic: TopicApi) -> None:
     body = {"records": [{"data": 1}]}
     assert topic.api.post("/v0/stages", body).code == "invalid_request"

@@ -68,7 +68,7 @@ def post_stage(broker: Broker, request: Request, _name: str) -> None:
 
     if not is_arrow(request):
         require_json(request)
-        batch = decode_batch(request.body, limits)
+        batch = _without_delays(decode_batch(request.body, limits))
         if partition:
             batch.partition = partition
         stage(broker, stage_id, broker.topic(topic_name), [batch], reply)
@@ -189,7 +189,13 @@ def get_producer(broker: Broker, request: Request, name: str) -> None:
 def _write_batch(broker: Broker, write: WriteBody) -> Batch:
     if write.idempotency_key is not None:
         raise InvalidRequest("a commit is made once by its producer and batch, not by idempotency keys")
-    return batch_of(write, broker.limits)
+    return _without_delays(batch_of(write, broker.limits))
+
+
+def _without_delays(batch: Batch) -> Batch:
+    if batch.delays is not None:
+        raise InvalidRequest("records of a commit are there at once: delay_ms is for an append")
+    return batch
 
 
 def _place(placed: Placed) -> dict[str, Any]:
