@@ -12,6 +12,7 @@ from topics.broker.sealed import ASKED_MOST, SealedSegment, Shelf
 from topics.engine.cache import Cache
 from topics.engine.partition import Partition, Totals
 from topics.engine.render import USUAL, View, record_heads, render_run
+from topics.model.config import TopicConfig
 from topics.model.match import TagMatch
 from topics.model.page import Page, make_page
 from topics.storage.segment import segment_base, write_segment
@@ -198,3 +199,23 @@ def test_pages_of_which_nothing_is_left_are_not_kept() -> None:
     sealed.kill(list(range(5001, last, 2)))
     assert len(kept) == 1
     assert sealed.page_at(last).first_seq == last
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_will_make_way_for_a_write_is_what_the_caps_take_after_it(seed: int) -> None:
+    chance = random.Random(seed)
+    for partition in hot_and_sealed(some_pages(chance, 1, "nmt")):
+        partition.kill(sorted(chance.sample(range(1, partition.head_seq + 1), partition.head_seq // 4)))
+        for _ in range(20):
+            config = TopicConfig(
+                cap_records=chance.choice([0, chance.randint(100, 1000)]),
+                cap_bytes=chance.choice([0, chance.randint(10_000, 100_000)]),
+            )
+            count = chance.randint(1, 100)
+            page = make_page(partition.head_seq + 1, count, START_MS + 10**9, b"\0".join([b"1"] * count))
+            expected = partition.bytes + page.size - partition.making_way(config, count, page.size)
+            partition.apply_append(page)
+            fact = partition.decide_eviction(config, START_MS + 10**9)
+            if fact is not None:
+                partition.apply_evicted(fact)
+            assert partition.bytes == expected

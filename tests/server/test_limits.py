@@ -113,6 +113,33 @@ async def test_expired_records_make_room_although_nobody_reads_them(house: House
     assert (await house.ask("POST", "/v0/topics/other", RECORDS)).status == 201
 
 
+@in_house(MAX_TOTAL_BYTES="1000")
+async def test_expired_records_make_room_for_their_own_topic_at_once(house: House) -> None:
+    size = await size_of_one(house)
+    await house.ask("PUT", "/v0/topics/brief", {"ttl_ms": 20})
+    for _ in range(1000 // size):
+        assert (await house.ask("POST", "/v0/topics/brief", RECORDS)).status == 200
+    assert (await house.ask("POST", "/v0/topics/brief", RECORDS)).status == 429
+    await asyncio.sleep(0.03)
+    assert (await house.ask("POST", "/v0/topics/brief", RECORDS)).status == 200
+
+
+@pytest.mark.parametrize("cap", ["cap_records", "cap_bytes"])
+@in_house(MAX_TOTAL_BYTES="1000")
+async def test_a_topic_that_trims_itself_takes_what_it_makes_room_for(house: House, cap: str) -> None:
+    size = await size_of_one(house)
+    fitting = 1000 // size
+    await house.ask("PUT", "/v0/topics/other", {})
+    await house.ask("PUT", "/v0/topics/trims", {cap: fitting * (1 if cap == "cap_records" else size)})
+    for _ in range(2 * fitting + 1):
+        assert (await house.ask("POST", "/v0/topics/trims", RECORDS)).status == 200
+    assert house.broker.state.totals.bytes == fitting * size
+    assert (await house.ask("POST", "/v0/topics/other", RECORDS)).status == 429
+    # It may hold more now, so nothing would leave it.
+    await house.ask("PUT", "/v0/topics/trims", {cap: 2000})
+    assert (await house.ask("POST", "/v0/topics/trims", RECORDS)).status == 429
+
+
 @in_house(MAX_TOPICS="0", MAX_TOTAL_BYTES="0")
 async def test_zero_means_no_cap(house: House) -> None:
     found = await statuses(house, *[("POST", f"/v0/topics/t{number}", RECORDS) for number in range(20)])

@@ -291,7 +291,7 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
     if config.cap_records or config.cap_bytes:
         check_room(broker, topic, partition, count, batch.size)
     if broker.limits.max_total_bytes:
-        broker.check_total_bytes(batch.size)
+        broker.check_total_bytes((topic, partition, count, batch.size))
     member = Append(topic, partition, partition.next_seq, count, key, reply)
     group = partition.gathering
     if group is not None and key is None and delays is None and group.records + count <= PAGE_RECORDS:

@@ -422,12 +422,17 @@ class Broker:
             lsn = self.committer.note(self.committer.lane_of(topic.id), fact)
             self.keeper.collect_dropped(topic.id, partition, lsn)
 
-    def check_total_bytes(self, size: int) -> None:
+    def check_total_bytes(self, *writes: tuple[Topic, Partition, int, int]) -> None:
+        """These writes, of so many records and bytes each, leave the live total within its bound. Raises Throttled."""
         most = self.limits.max_total_bytes
-        size += self._pending_bytes()
-        if self.state.totals.bytes + size > most:
+        growth = self._pending_bytes() + sum([size for _, _, _, size in writes])
+        if self.state.totals.bytes + growth > most:
+            for topic, partition, _, _ in writes:
+                self.evict(topic, partition)
             self._evict_expired()
-        if self.state.totals.bytes + size > most:
+        if self.state.totals.bytes + growth > most:
+            growth -= sum([self._making_way(*write) for write in writes])
+        if self.state.totals.bytes + growth > most:
             raise Throttled(
                 f"all topics together may hold {most} bytes", detail={"limit": "max_total_bytes", "max": most}
             )
@@ -625,6 +630,14 @@ class Broker:
     def _pending_bytes(self) -> int:
         pending = [commit for lane in self.committer.lanes for commit in (*lane.commits, *lane.waiting)]
         return sum([commit.size for commit in pending if isinstance(commit, AppendGroup | CreateTopic)])
+
+    def _making_way(self, topic: Topic, partition: Partition, count: int, size: int) -> int:
+        """The bytes that leave a topic that trims itself when this write comes."""
+        try:
+            return partition.making_way(topic.config, count, size)
+        except CorruptStorage as error:
+            self.keeper.damaged(error)
+            return 0
 
     def _tidy(self) -> None:
         expire_stages(self)

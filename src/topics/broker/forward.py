@@ -524,7 +524,7 @@ class Forwarder:
         broker = self._broker
         if broker.limits.max_total_bytes:
             try:
-                broker.check_total_bytes(size)
+                broker.check_total_bytes((topic, target, count, size))
             except Throttled:
                 return 0
         config = topic.config

@@ -462,4 +462,6 @@ def _check_room(broker: "Broker", pieces: list[_Piece]) -> None:
     for piece, count, size in totals.values():
         check_room(broker, piece.topic, piece.partition, count, size)
     if broker.limits.max_total_bytes:
-        broker.check_total_bytes(sum([size for _, _, size in totals.values()]))
+        broker.check_total_bytes(
+            *[(piece.topic, piece.partition, count, size) for piece, count, size in totals.values()]
+        )

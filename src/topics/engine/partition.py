@@ -154,6 +154,22 @@ class Partition:
             return False
         return (0 < config.cap_records < self.count) or (0 < config.cap_bytes < self.bytes)
 
+    def making_way(self, config: TopicConfig, count: int, size: int) -> int:
+        """The bytes of live records that the caps take when so much is appended behind what is on its way already."""
+        records = self.count + self.pending_records + count
+        size += self.bytes + self.pending_bytes
+        over = 0 < config.cap_records < records or 0 < config.cap_bytes < size
+        if not over or config.discard == "reject":
+            return 0
+        floor = self._capped_floor(config, records, size)
+        leaving = 0
+        for segment in self.segments:
+            if segment.last_seq < floor:
+                leaving += segment.live_bytes
+            elif segment.first_seq < floor:
+                leaving += segment.measure(floor)[1]
+        return leaving
+
     def decide_eviction(self, config: TopicConfig, now_ms: int) -> Evicted | None:
         """How far the floor must rise so that caps hold and nothing expired is left; None when it need not.
 
@@ -168,7 +184,7 @@ class Partition:
             if floor:
                 reasons = TTL
         if self.over_cap(config):
-            capped = self._capped_floor(config)
+            capped = self._capped_floor(config, self.count, self.bytes)
             if capped > floor:
                 floor = capped
                 reasons |= CAP
@@ -661,8 +677,8 @@ class Partition:
                 break
         return floor
 
-    def _capped_floor(self, config: TopicConfig) -> int:
-        records, size = self.count, self.bytes
+    def _capped_floor(self, config: TopicConfig, records: int, size: int) -> int:
+        """Where the floor must be for the caps to hold if there were so many records, of this size."""
         cap_records = config.cap_records or records
         cap_bytes = config.cap_bytes or size
         floor = 0
