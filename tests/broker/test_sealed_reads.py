@@ -183,6 +183,23 @@ def test_what_readers_leave_in_memory_does_not_grow_with_what_they_went_through(
     assert left < 2 * cache_bytes + (512 << 10)
 
 
+@pytest.mark.parametrize("view", [USUAL, View(tags=True), View(without_nodes=frozenset([b'"a"']))])
+def test_a_reader_of_large_records_takes_no_copy_of_all_that_follow(view: View) -> None:
+    count = 800
+    nodes = b"\0".join([b'"b"'] * count)
+    page = make_page(1, count, START_MS, b"\0".join([b'"%b"' % (b"x" * 10_000)] * count), nodes=nodes)
+    _, sealed = hot_and_sealed([page])
+    sealed.read(0, 1, 100, view)
+    tracemalloc.start()
+    try:
+        read = sealed.read(0, 1000, 100_000, view)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 8 <= read.count <= 10
+    assert most < 2 << 20
+
+
 def test_pages_of_which_nothing_is_left_are_not_kept() -> None:
     _, sealed = hot_and_sealed(some_pages(random.Random(5), 5000, "m"))
     (segment,) = sealed.segments

@@ -22,6 +22,8 @@ OPEN_MOST = 32
 ASKED_MOST = 512
 # Records a reader gets as one page from a sealed segment.
 RUN_MOST = 1000
+# Bytes that are taken as one page however little room there is: most of the records may be left out.
+RUN_BYTES = 256 << 10
 
 # What stands around parts of a record in the usual form.
 _AROUND_NODE = (b',"$node":"', b'"')
@@ -135,13 +137,15 @@ class SealedSegment(Segment):
     def open_file(self) -> SegmentFile:
         return self.shelf.file(self.base, self.info)
 
-    def run_at(self, seq: int, most: int) -> Page:
-        # From exactly there: a reader who goes through a segment then takes every page whole, and once.
+    def run_at(self, seq: int, most: int, room: int) -> Page:
+        # From exactly there: a reader who goes through a segment then takes every page whole, and once. Not much more
+        # than there is room for, or one who reads large records copies all that follow them each time.
         most = min(most, RUN_MOST)
-        key = (self.base, seq, most)
+        room = max(room, RUN_BYTES)
+        key = (self.base, seq, most, room)
         page: Page | None = self.shelf.pages.get(key)
         if page is None:
-            page = self.shelf.file(self.base, self.info).run(seq, most)
+            page = self.shelf.file(self.base, self.info).run(seq, most, room)
             self.shelf.pages.put(key, page, page_weight(page) + 200)
         return page
 

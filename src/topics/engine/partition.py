@@ -786,7 +786,7 @@ class Partition:
                     if not left or room <= 0:
                         return Read(b",".join(texts), limit - left, seq - 1, seq - start, None)
                     continue
-                page = segment.run_at(seq, left)
+                page = segment.run_at(seq, left, room)
                 first_seq, count, size = page.first_seq, page.count, page.size
                 page_last = min(first_seq + count - 1, stop)
                 flags = segment.flags_between(seq, page_last)

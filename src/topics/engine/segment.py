@@ -53,8 +53,8 @@ class Segment(ABC):
         """Neighbouring pages from the one that holds `seq` on, not many more than hold `most` records, perhaps fewer."""
         return [self.page_at(seq)]
 
-    def run_at(self, seq: int, most: int) -> Page:
-        """A page that holds `seq`, for a reader who goes on from there with about `most` records."""
+    def run_at(self, seq: int, most: int, room: int) -> Page:
+        """A page that holds `seq`, for a reader who goes on from there with about `most` records or `room` bytes."""
         return self.page_at(seq)
 
     def text_at(self, seq: int, most: int, room: int, view: View) -> Rendered | None:

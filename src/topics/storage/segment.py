@@ -189,12 +189,13 @@ class SegmentFile:
         start = (seq - batch.first_seq) // records * records
         return columns.page(batch.first_seq, start, min(start + records, batch.rows))
 
-    def run(self, seq: int, most: int) -> Page:
-        """Up to `most` records from `seq` on; fewer at the end of a batch."""
+    def run(self, seq: int, most: int, room: int) -> Page:
+        """Up to `most` records of up to `room` bytes from `seq` on, at least one; fewer at the end of a batch."""
         number = bisect_right(self._starts, seq) - 1
         batch = self.batches[number]
         start = seq - batch.first_seq
-        return self._batch(number).page(batch.first_seq, start, min(start + most, batch.rows))
+        columns = self._batch(number)
+        return columns.page(batch.first_seq, start, columns.fitting(start, min(start + most, batch.rows), room))
 
     def stretch(self, seq: int, most: int) -> "Stretch":
         """Up to `most` records from `seq` on, where they stand; fewer at the end of a batch."""
@@ -351,6 +352,13 @@ class _Columns:
             if not column.empty:
                 size += column.bytes_between(start, stop)
         return size
+
+    def fitting(self, start: int, stop: int, room: int) -> int:
+        """Where the rows from `start` on, `stop` at most, end that take `room` bytes; one at least."""
+        if self.size_between(start, stop) <= room:
+            return stop
+        ends = range(start + 1, stop + 1)
+        return start + max(1, bisect_right(ends, room, key=lambda end: self.size_between(start, end)))
 
     def size_of(self, rows: list[int]) -> int:
         size = len(rows) * RECORD_OVERHEAD + sum(self.data.lengths(rows))
