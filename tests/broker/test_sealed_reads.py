@@ -200,6 +200,24 @@ def test_a_reader_of_large_records_takes_no_copy_of_all_that_follow(view: View) 
     assert most < 2 << 20
 
 
+def test_one_of_many_large_records_is_had_without_the_others() -> None:
+    count = 800
+    _, sealed = hot_and_sealed([make_page(1, count, START_MS, b"\0".join([b'"%b"' % (b"x" * 10_000)] * count))])
+    for seq in (1, 2, 300, 512, count):
+        page = sealed.page_at(seq)
+        assert page.first_seq <= seq <= page.last_seq
+        assert page.size <= 1 << 20
+    tracemalloc.start()
+    try:
+        fact = sealed.decide_eviction(TopicConfig(cap_records=count - 3), START_MS)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert fact is not None
+    assert fact.floor == 4
+    assert most < 100_000
+
+
 def test_pages_of_which_nothing_is_left_are_not_kept() -> None:
     _, sealed = hot_and_sealed(some_pages(random.Random(5), 5000, "m"))
     (segment,) = sealed.segments

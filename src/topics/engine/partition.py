@@ -694,11 +694,7 @@ class Partition:
                 continue
             seq = segment.next_live(segment.low)
             while seq is not None and (records > cap_records or size > cap_bytes):
-                page = segment.page_at(seq)
-                if page.count == 1:
-                    size -= page.size
-                else:
-                    size -= segment.sizes(page)[seq - page.first_seq]
+                size -= segment.size_between(seq, seq + 1)
                 records -= 1
                 floor = seq + 1
                 seq = segment.next_live(floor)

@@ -35,6 +35,8 @@ from topics.storage.fs import File, FileSystem
 ROOT = "segments"
 BATCH_RECORDS = 4096
 BATCH_BYTES = 8 << 20
+# About the most that is taken out of a file for the sake of one record.
+PAGE_BYTES = 1 << 20
 _KEY = b"topics"
 # Every file that a segment may have.
 _SUFFIXES = (".new", ".dead", ".tags", ".arrow")
@@ -178,14 +180,16 @@ class SegmentFile:
     def page_bounds(self, seq: int, records: int) -> tuple[int, int]:
         """The first seq of the page that `page` would answer, and the one behind its last."""
         batch = self.batches[bisect_right(self._starts, seq) - 1]
+        records = _rows_of_a_page(batch, records)
         first = batch.first_seq + (seq - batch.first_seq) // records * records
         return first, min(first + records, batch.first_seq + batch.rows)
 
     def page(self, seq: int, records: int) -> Page:
-        """The page of `records` rows, counted from the start of its batch, that holds `seq`."""
+        """The page of `records` rows, fewer if they are large, counted from the start of its batch, that holds `seq`."""
         number = bisect_right(self._starts, seq) - 1
         columns = self._batch(number)
         batch = self.batches[number]
+        records = _rows_of_a_page(batch, records)
         start = (seq - batch.first_seq) // records * records
         return columns.page(batch.first_seq, start, min(start + records, batch.rows))
 
@@ -283,6 +287,10 @@ class SegmentFile:
             except (self._pa.ArrowException, OSError) as error:
                 raise CorruptStorage(self.base + ".arrow", entry.start, f"batch {number}: {error}") from error
         return columns
+
+
+def _rows_of_a_page(batch: Batch, most: int) -> int:
+    return max(1, min(most, batch.rows * PAGE_BYTES // batch.length))
 
 
 class Stretch:
