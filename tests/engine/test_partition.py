@@ -5,6 +5,7 @@ The plain tests pin down single rules; the last one plays random histories again
 
 import json
 from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -261,6 +262,23 @@ def test_next_from_seq_passes_what_is_invisible_at_the_tail() -> None:
     delete_tag(partition, "gone")
     found = read(partition, view=View(without_nodes=frozenset({b'"own"'})))
     assert (seqs(found), found.next_from_seq, found.scanned) == ([1, 2], 6, 6)
+
+
+class Asked(frozenset[bytes]):
+    """Nodes of which there may be any number: they can be asked for one, not gone through."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise AssertionError("a reader went through all its nodes")
+
+
+def test_a_reader_with_many_nodes_takes_no_longer() -> None:
+    partition = new_partition()
+    append(partition, 300, node="own")
+    append(partition, 2, node="other")
+    append(partition, 300, node="mine")
+    append(partition, 3)
+    found = read(partition, view=View(without_nodes=Asked([b'"own"', b'"mine"', b'"absent"'])))
+    assert seqs(found) == [301, 302, 603, 604, 605]
 
 
 def test_a_limit_stops_at_the_last_delivered_record() -> None:

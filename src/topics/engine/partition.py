@@ -842,8 +842,11 @@ def _overlap(one: Segment, other: Segment) -> bool:
 
 
 def _all_of(page: Page, nodes: frozenset[bytes]) -> bool:
-    """Whether every record of the page comes from one of these nodes; quick for a page of a single node."""
-    return any([page.nodes == SEPARATOR.join([node] * page.count) for node in nodes])
+    """Whether the whole page comes from a single one of these nodes; quick however many there are."""
+    if page.nodes is None:
+        return False
+    first = page.nodes.partition(SEPARATOR)[0]
+    return first in nodes and page.nodes == SEPARATOR.join([first] * page.count)
 
 
 def _reason(reasons: int) -> str:
