@@ -97,7 +97,7 @@ async def test_a_lone_writer_is_handled_when_it_comes(house: House) -> None:
     for number in range(3):
         (answer,) = await writers.turn(numbered(number))
         assert len(writers.handled) == 1
-        assert writers.handled[0].head.take is None, "the next one does not even ask"
+        assert writers.handled[0].head.door is None, "the next one does not even ask"
         assert (await records_of(house))[answer.json["first_seq"]] == number
     await writers.settle_in()
     assert not writers.handled, "and joins the others again when they come back"

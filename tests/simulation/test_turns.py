@@ -78,7 +78,8 @@ class Asked:
         self.write = Write(topic, [text], None)
         self.body = b'{"records":[%b]}' % text.body()
         self.head = self
-        self.take: object = None
+        self.door: object = None
+        self.received_at = 0.0
         self._world = world
 
     def handle(self) -> None:

@@ -182,7 +182,7 @@ class AppendGroup(Commit):
         assert page.first_seq > partition.head_seq, "applied out of order"
         broker = self.broker
         members, joined = self.members, self.joined
-        key = self.key
+        key = members[0].key if members else None
         broker.state.append(topic, partition, page, key)
         if self.dues is not None and partition.leases is not None:
             partition.leases.delay(page.first_seq, self.dues)

@@ -317,8 +317,14 @@ class Committer:
         """
         waited = self._turns_waited
         if self._crowd >= CROWD and waited < TURNS_MOST:
-            crowd = sum([commit.waiters for lane in self.lanes for commit in lane.commits if commit.sync])
-            crowd += sum([arrivals.waiters for lane in self.lanes for arrivals in lane.expected if arrivals.sync])
+            crowd = 0
+            for lane in self.lanes:
+                for arrivals in lane.expected:
+                    if arrivals.sync:
+                        crowd += arrivals.waiters
+                for commit in lane.commits:
+                    if commit.sync:
+                        crowd += commit.waiters
             if not waited or crowd > self._crowd_seen:
                 self._turns_waited = waited + 1
                 self._crowd_seen = crowd
@@ -360,13 +366,15 @@ class Committer:
             lane.owed = []
         shard = lane.shard
         perf = self._runtime.perf
-        depth = len(commits)
-        if depth > self.queue_depth_peak:
-            self.queue_depth_peak = depth
         started = perf()
         before = shard.bytes_written
         synced_lsn = shard.synced_lsn
-        frames = [commit.encode(synced_lsn) for commit in commits]
+        frames = []
+        crowd = records = 0
+        for commit in commits:
+            frames.append(commit.encode(synced_lsn))
+            crowd += commit.waiters
+            records += commit.records
         try:
             if shard.failed:
                 raise OSError(errno.EROFS, "an earlier sync failed")
@@ -380,11 +388,15 @@ class Committer:
             return
         written_at = perf()
         wal_ms = (written_at - started) * 1000
-        self._crowd = sum([commit.waiters for commit in commits])
+        depth = len(commits)
         self.frames_total += depth
         self.batches_total += 1
-        lane.unsynced_records += commits[0].records if depth == 1 else sum([commit.records for commit in commits])
-        all_wait = lane.unsynced_records > self.margin
+        if depth > self.queue_depth_peak:
+            self.queue_depth_peak = depth
+        self._crowd = crowd
+        records += lane.unsynced_records
+        lane.unsynced_records = records
+        all_wait = records > self.margin
         self._telling = True
         try:
             for commit in commits:
@@ -408,7 +420,7 @@ class Committer:
         if not lane.syncing:
             if lane.waiting or lane.unsynced_records * 2 > self.margin:
                 self._start_sync(lane)
-            else:
+            elif self._sync_timer is None:
                 self._sync_later()
         self.on_written(shard.bytes_written - before)
 

@@ -6,6 +6,8 @@ takes the full decoder. `data` and `meta` stay the client's own bytes.
 """
 
 from array import array
+from itertools import repeat
+from operator import add
 from typing import Annotated
 
 import msgspec
@@ -81,7 +83,7 @@ class AppendBody(Struct):
 
 _decode_plain = msgspec.json.Decoder(_PlainBody).decode
 _decode_singles = msgspec.json.Decoder(list[_SingleBody]).decode
-_SINGLE_LEAST = len(b'{"records":[{"data":}]}')
+_EACH_SINGLE_LEAST = repeat(len(b'{"records":[{"data":}]}'))
 _decode_full = msgspec.json.Decoder(AppendBody).decode
 _meta_keys = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_texts = msgspec.json.Decoder(list[Raw]).decode
@@ -113,7 +115,8 @@ def decode_singles(bodies: list[bytes], limits: Limits) -> Batch | None:
         datas = [each.records[0].data for each in _decode_singles(text)]
         # A value takes no less than its payload and this, so those that take no more are as long as their bodies. How long
         # others are takes a second look.
-        if [len(data) + _SINGLE_LEAST for data in datas] != lengths and list(map(len, _decode_texts(text))) != lengths:
+        least = map(add, map(len, datas), _EACH_SINGLE_LEAST)
+        if list(least) != lengths and list(map(len, _decode_texts(text))) != lengths:
             return None
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None

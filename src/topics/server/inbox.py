@@ -8,15 +8,15 @@ left out: 26,200 instructions a write; handled one by one 32,000.)
 What turns out to be something else is handled as if it had just arrived, and its head goes there directly from then on.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from topics.broker.append import AnswerJoined
 from topics.model.batch import decode_singles
 from topics.server.access import Caller
-from topics.server.http import Request
+from topics.server.http import Door, Request
 from topics.server.service import Service
-from topics.server.slots import counted
+from topics.server.slots import CountedDoor
 
 # More than these become several batches, so that no page of a topic gets large.
 READ_AT_ONCE = 256
@@ -25,43 +25,50 @@ READ_AT_ONCE = 256
 class Inbox:
     """The writes of one topic that have come in this turn."""
 
-    __slots__ = ("__weakref__", "_answer", "_name", "_requests", "_service", "sync")
+    __slots__ = ("__weakref__", "_answer", "_name", "_service", "box", "sync")
 
     def __init__(self, service: Service, name: str, answer: AnswerJoined) -> None:
         self._service = service
         self._name = name
         self._answer = answer
-        self._requests: list[Request] = []
+        self.box: list[Request] = []
         self.sync = False
 
     @property
     def waiters(self) -> int:
-        return len(self._requests)
+        return len(self.box)
 
     def take(self, request: Request) -> bool:
         """Whether it waits here now. If not, there may be something to decide about it."""
-        requests = self._requests
-        if not requests and not self._is_expected():
+        box = self.box
+        if not box and not self._is_expected():
             return False
-        requests.append(request)
+        box.append(request)
         return True
 
     def open(self) -> None:
-        requests, self._requests = self._requests, []
-        if len(requests) == 1:
-            # A lone writer gains nothing by waiting to be read.
-            _handle_alone(requests)
+        requests = self.box[:]
+        self.box.clear()
+        if len(requests) <= READ_AT_ONCE:
+            self._read(requests)
             return
         for start in range(0, len(requests), READ_AT_ONCE):
-            self._read(requests[start : start + READ_AT_ONCE])
+            some = requests[start : start + READ_AT_ONCE]
+            some[0].received_at = requests[0].received_at
+            self._read(some)
 
     def _read(self, requests: list[Request]) -> None:
         broker = self._service.broker
         assert broker is not None
-        batch = decode_singles([request.body for request in requests], broker.limits)
-        if batch is not None and broker.join(self._name, batch, requests, self._answer):
-            return
-        _handle_alone(requests)
+        # A lone writer gains nothing by waiting to be read.
+        if len(requests) > 1:
+            batch = decode_singles([request.body for request in requests], broker.limits)
+            if batch is not None and broker.join(self._name, batch, requests, self._answer):
+                return
+        date_as_first(requests)
+        for request in requests:
+            request.head.door = None
+            request.handle()
 
     def _is_expected(self) -> bool:
         service = self._service
@@ -76,10 +83,11 @@ class Inbox:
         return True
 
 
-def _handle_alone(requests: list[Request]) -> None:
+def date_as_first(requests: Sequence[Request]) -> None:
+    """Of those who were added without asking it is known only that they came after the first, in the same turn."""
+    received_at = requests[0].received_at
     for request in requests:
-        request.head.take = None
-        request.handle()
+        request.received_at = received_at
 
 
 class Inboxes:
@@ -91,9 +99,9 @@ class Inboxes:
         self._most = service.settings.limits.max_inflight_per_key
         self._by_name: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
 
-    def door(self, name: str, caller: Caller | None) -> Callable[[Request], bool]:
+    def door(self, name: str, caller: Caller | None) -> Door:
         """Where to hand in requests; those of a caller are counted."""
         inbox = self._by_name.get(name)
         if inbox is None:
             inbox = self._by_name[name] = Inbox(self._service, name, self._answer)
-        return inbox.take if caller is None else counted(inbox.take, caller, self._most)
+        return inbox if caller is None else CountedDoor(inbox, caller, self._most)

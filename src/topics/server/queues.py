@@ -121,12 +121,16 @@ def answer_claims(claims: list[tuple[Request, Claimed | TopicsError]]) -> None:
     """Everybody who claimed jobs in one turn is answered."""
     now = perf_counter()
     start = JSON_STARTS[200]
-    answers: list[tuple[Request, bytes]] = []
+    requests: list[Request] = []
+    messages: list[bytes] = []
+    oldest = now
     for request, outcome in claims:
         if isinstance(outcome, TopicsError):
             send_error(request, outcome)
             continue
         jobs = outcome.jobs[0] if outcome.jobs else b""
+        if request.received_at < oldest:
+            oldest = request.received_at
         us = int((now - request.received_at) * 1_000_000)
         rest = b'],"count":%d,"ready":%d,"performance":{"server_total_ms":%b,"throttle_wait_ms":0.0}}' % (
             0 if outcome.grant is None else len(outcome.grant.seqs),
@@ -135,13 +139,16 @@ def answer_claims(claims: list[tuple[Request, Claimed | TopicsError]]) -> None:
         )
         before = b'{"topic":"%b","claimed":[' % outcome.topic.name_bytes
         length = len(before) + len(jobs) + len(rest)
-        if length < len(LENGTHS):
-            answers.append((request, b"".join((start, LENGTHS[length], b"\r\n", before, jobs, rest))))
-        elif request.head.accepts_gzip or length > TOGETHER_BYTES:
+        head = request.head
+        if length < len(LENGTHS) and head.plain:
+            requests.append(request)
+            messages.append(b"".join((start, LENGTHS[length], b"\r\n", before, jobs, rest)))
+        elif head.accepts_gzip or length > TOGETHER_BYTES or not head.plain:
             request.respond(200, b"".join((before, jobs, rest)))
         else:
-            answers.append((request, b"".join((start, b"%d\r\n\r\n" % length, before, jobs, rest))))
-    respond_together(answers, now)
+            requests.append(request)
+            messages.append(b"".join((start, b"%d\r\n\r\n" % length, before, jobs, rest)))
+    respond_together(requests, messages, now, oldest)
 
 
 def acking(service: Service) -> Handler:
@@ -166,7 +173,9 @@ def answer_acks(acks: list[tuple[Request, Settled | TopicsError]]) -> None:
     """Everybody who acked jobs in one turn is answered."""
     now = perf_counter()
     start = JSON_STARTS[200]
-    answers: list[tuple[Request, bytes]] = []
+    requests: list[Request] = []
+    messages: list[bytes] = []
+    oldest = now
     for request, outcome in acks:
         if isinstance(outcome, TopicsError):
             send_error(request, outcome)
@@ -180,6 +189,8 @@ def answer_acks(acks: list[tuple[Request, Settled | TopicsError]]) -> None:
                 after.in_flight,
                 after.sync_ms,
             )
+        if request.received_at < oldest:
+            oldest = request.received_at
         us = int((now - request.received_at) * 1_000_000)
         body = b'{"topic":"%b","acked":%d,"skipped":%b%b%b}}' % (
             after.topic.name_bytes,
@@ -188,11 +199,12 @@ def answer_acks(acks: list[tuple[Request, Settled | TopicsError]]) -> None:
             text,
             MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000),
         )
-        if len(body) < len(LENGTHS):
-            answers.append((request, b"".join((start, LENGTHS[len(body)], b"\r\n", body))))
+        if len(body) < len(LENGTHS) and request.head.plain:
+            requests.append(request)
+            messages.append(b"".join((start, LENGTHS[len(body)], b"\r\n", body)))
         else:
             request.respond(200, body)
-    respond_together(answers, now)
+    respond_together(requests, messages, now, oldest)
 
 
 def nack_jobs(broker: Broker, request: Request, name: str) -> None:

@@ -4,12 +4,10 @@ A slot is given back by what ends, whoever ends it: the request by its answer or
 channel's end. No handler has to remember it.
 """
 
-from collections.abc import Callable
-
 from topics.model.errors import Throttled
 from topics.model.limits import Limits
 from topics.server.access import Caller, caller_of
-from topics.server.http import Channel, Duplex, Request, Stream
+from topics.server.http import Channel, Door, Duplex, Request, Stream
 
 
 class StreamSlots:
@@ -61,17 +59,25 @@ def hold_request(request: Request, caller: Caller, most: int) -> None:
     request.ended = _give_back
 
 
-def counted(take: Callable[[Request], bool], caller: Caller, most: int) -> Callable[[Request], bool]:
-    """`take` for requests of this caller, each of which holds a slot. Whoever finds none is not taken, to be refused."""
+class CountedDoor:
+    """A door for requests of one caller, each of which holds a slot. Whoever finds none is not taken, to be refused."""
 
-    def take_counted(request: Request) -> bool:
-        if (most and caller.inflight >= most) or not take(request):
+    __slots__ = ("_caller", "_most", "_take", "box")
+
+    def __init__(self, door: Door, caller: Caller, most: int) -> None:
+        self._take = door.take
+        self._caller = caller
+        self._most = most
+        # Always empty: everybody must ask.
+        self.box: list[Request] = []
+
+    def take(self, request: Request) -> bool:
+        caller = self._caller
+        if (self._most and caller.inflight >= self._most) or not self._take(request):
             return False
         caller.inflight += 1
         request.ended = _give_back
         return True
-
-    return take_counted
 
 
 def _give_back(request: Request) -> None:

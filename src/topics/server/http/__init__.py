@@ -21,7 +21,7 @@ and what happens at it.
 from .application import Admitting, Application, Explaining, Observing
 from .channel import Channel
 from .duplex import Duplex
-from .head import RequestHead
+from .head import Door, RequestHead
 from .limits import HttpLimits
 from .listener import Listener
 from .refusal import Refusal, error_body, refusal
@@ -36,6 +36,7 @@ __all__ = [
     "Admitting",
     "Application",
     "Channel",
+    "Door",
     "Duplex",
     "Explaining",
     "HttpLimits",

@@ -7,8 +7,7 @@ llhttp refuses most of what is wrong with a head (bare LF, folded lines, both le
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .refusal import EXPECTATION_FAILED, TRANSFER_UNSUPPORTED, VERSION_UNSUPPORTED, Refused, malformed
 
@@ -36,6 +35,17 @@ _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
 _ABSOLUTE = re.compile(rb"https?://([^/?]+)", re.IGNORECASE)
 
 
+class Door(Protocol):
+    """Takes requests in, to be answered later and together."""
+
+    @property
+    def box(self) -> list[Request]:
+        """Always the same list. While somebody waits in it, others may be added without asking, and count as received when the first was."""
+
+    def take(self, request: Request) -> bool:
+        """Whether it is taken. If not, `handle` is called for it."""
+
+
 class RequestHead:
     """What came before the body. Shared by all requests of a connection that begin with the same bytes."""
 
@@ -44,6 +54,7 @@ class RequestHead:
         "answer_line",
         "coding",
         "content_length",
+        "door",
         "echo",
         "expects_continue",
         "headers",
@@ -55,7 +66,6 @@ class RequestHead:
         "path",
         "plain",
         "query",
-        "take",
     )
 
     def __init__(self, method: bytes, path: bytes, query: bytes, headers: dict[bytes, bytes], keep_alive: bool) -> None:
@@ -82,8 +92,8 @@ class RequestHead:
         """Header lines the application wants in every answer to this head. Only looked at when it is not `plain`."""
         self.memo: object = None
         """The application's own: what it concluded from this head and need not work out again."""
-        self.take: Callable[[Request], bool] | None = None
-        """The application's own: asked before `handle` is called. True when it has taken the request to answer it later."""
+        self.door: Door | None = None
+        """The application's own: where requests with this head go before `handle` is called."""
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header by its lower-case name; several lines of it are joined by commas."""

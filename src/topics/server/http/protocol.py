@@ -67,11 +67,17 @@ PIECE_BYTES = 4 << 10
 HEAD_PIECE_BYTES = 16 << 10
 CHUNKED_PIECE_BYTES = 16 << 10
 
+# The last request, if it was taken in at a door, with how it began, how long it was and where its body was. The next one that
+# begins in the same way and is as long is taken in as the same object. (0.3 us; 0.9 as a new one.)
+Again = tuple[bytes, int, int, list[Request], Request]
+NO_AGAIN: Again = (b"", -1, 0, [], cast(Request, None))
+
 _NOTHING_REMEMBERED: dict[bytes, RequestHead] = {}
 
 
 class Connection(asyncio.Protocol):
     __slots__ = (
+        "_again",
         "_assembler",
         "_channel",
         "_closing",
@@ -89,7 +95,6 @@ class Connection(asyncio.Protocol):
         "_progress_at",
         "_reading",
         "_scheduled",
-        "_since",
         "_stuck_bytes",
         "_stuck_since",
         "_transport",
@@ -106,6 +111,7 @@ class Connection(asyncio.Protocol):
         "idle",
         "last",
         "limits",
+        "since",
         "slow_seconds",
         "write",
     )
@@ -152,9 +158,10 @@ class Connection(asyncio.Protocol):
 
         self._memory: HeadMemory | None = None
         self._heads = _NOTHING_REMEMBERED
+        self._again = NO_AGAIN
 
         # What the sweep compares with.
-        self._since = self.clock()
+        self.since = self.clock()
         """When the last request, or the message under way, began; or when we began to close."""
         self._in_body = False
         self._progress = 0
@@ -183,6 +190,17 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.idle:
+            begin, length, body_at, box, again = self._again
+            if len(data) == length and data.startswith(begin):
+                self.idle = False
+                self.current = again
+                again.answered = False
+                again.body = data[body_at:]
+                if box:
+                    box.append(again)
+                else:
+                    self._come_first(again)
+                return
             start, blank_line, body = data.partition(b"\r\n\r\n")
             head = self._heads.get(start)
             if head is None:
@@ -193,10 +211,12 @@ class Connection(asyncio.Protocol):
             # Without its blank line a head may still get more lines.
             if head is not None and blank_line:
                 self.idle = False
-                self._since = now = self.clock()
+                self.since = now = self.clock()
                 self.current = request = Request(self, head, body, now)
-                take = head.take
-                if take is not None and take(request):
+                door = head.door
+                if door is not None and door.take(request):
+                    body_at = len(start) + 4
+                    self._again = (data[:body_at], len(data), body_at, door.box, request)
                     return
                 try:
                     self._handle(request)
@@ -298,6 +318,8 @@ class Connection(asyncio.Protocol):
             self.idle = True
 
     def call(self, request: Request) -> None:
+        # Whoever handles it may keep it: the next one is another object.
+        self._again = NO_AGAIN
         try:
             self._handle(request)
         except Exception as error:  # noqa: BLE001 - as in `data_received`
@@ -342,7 +364,7 @@ class Connection(asyncio.Protocol):
         self.idle = False
         self.last = True
         self._closing = True
-        self._since = self.clock()
+        self.since = self.clock()
         self._stuck_since = 0.0
         self._flush()
         self._transport.close()
@@ -380,21 +402,21 @@ class Connection(asyncio.Protocol):
         """Look at the clock: close who is idle, refuse who is too slow, cut off who does not take what we send."""
         limits = self.limits
         if self.idle:
-            if now - self._since > limits.keep_alive_timeout:
+            if now - self.since > limits.keep_alive_timeout:
                 self.close()
-            elif now - self._since > FORGET_SECONDS:
+            elif now - self.since > FORGET_SECONDS:
                 self._forget_heads()
             return
         if self._is_stuck(now):
             self.abort()
         elif self._closing or self._linger_left >= 0:
             if self._transport.get_write_buffer_size():
-                self._since = now
-            elif now - self._since > limits.linger_timeout:
+                self.since = now
+            elif now - self.since > limits.linger_timeout:
                 self.abort()
         elif self._assembler is None or not self._reading or not self._writable or self.current is not None:
             # His time does not run while he waits for us, or we for him to read.
-            self._since = now
+            self.since = now
             self._in_body = False
         elif self._is_too_slow(self._assembler, now):
             self._give_up(self._assembler, REQUEST_TIMEOUT)
@@ -434,6 +456,14 @@ class Connection(asyncio.Protocol):
         finally:
             self._proceeding = False
         self._settle()
+
+    def _come_first(self, request: Request) -> None:
+        """Nobody waits behind the door of this request yet."""
+        request.received_at = self.clock()
+        door = request.head.door
+        if door is None or not door.take(request):
+            self.since = request.received_at
+            self.call(request)
 
     def _received(self, data: bytes) -> None:
         if self._duplex is not None:
@@ -501,7 +531,7 @@ class Connection(asyncio.Protocol):
             self._assembler = assembler
             if assembler.messages_begun != messages_begun:
                 # The time of the message under way begins with it.
-                self._since = self.clock()
+                self.since = self.clock()
                 self._in_body = False
         messages = assembler.messages
         if messages:
@@ -523,7 +553,7 @@ class Connection(asyncio.Protocol):
                 self.write = self._gathered.append
         elif len(self._gathered) >= ANSWERS_A_WRITE:
             self._flush()
-        self._since = now = self.clock()
+        self.since = now = self.clock()
         request = Request(self, head, b"", now)
         self.current = request
         if not head.keep_alive:
@@ -588,6 +618,7 @@ class Connection(asyncio.Protocol):
     def _forget_heads(self) -> None:
         self._memory = None
         self._heads = _NOTHING_REMEMBERED
+        self._again = NO_AGAIN
 
     def _part(self, how: Callable[[], None]) -> None:
         self._listener.loop.call_later(self.limits.part_timeout, how)
@@ -664,7 +695,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._drop_input()
         self._linger_left = self.limits.linger_bytes
-        self._since = self.clock()
+        self.since = self.clock()
         self._stuck_since = 0.0
         if self.ended:
             self.close()
@@ -677,10 +708,10 @@ class Connection(asyncio.Protocol):
     def _is_too_slow(self, assembler: Assembler, now: float) -> bool:
         limits = self.limits
         if assembler.head is None:
-            return now - self._since > limits.head_timeout
+            return now - self.since > limits.head_timeout
         if not self._in_body:
             self._in_body = True
-            self._since = self._progress_at = now
+            self.since = self._progress_at = now
             self._progress = assembler.body_bytes
             return False
         if assembler.body_bytes != self._progress:
@@ -688,7 +719,7 @@ class Connection(asyncio.Protocol):
             self._progress_at = now
         elif now - self._progress_at > limits.body_timeout:
             return True
-        return now - self._since > limits.body_timeout + assembler.body_bytes / limits.min_body_rate
+        return now - self.since > limits.body_timeout + assembler.body_bytes / limits.min_body_rate
 
     def _is_stuck(self, now: float) -> bool:
         """Whether the client has taken nothing of what we have for it for too long."""

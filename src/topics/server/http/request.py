@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -234,29 +234,30 @@ class Request(Struct, eq=False):
         connection.answered()
 
 
-def respond_together(answers: Iterable[tuple[Request, bytes]], now: float) -> None:
-    """What `respond(200, body)` does for one request, for many at the time `now`.
+def respond_together(requests: Sequence[Request], messages: Iterable[bytes], now: float, oldest: float) -> None:
+    """What `respond(200, body)` does for one request, for many at the time `now`. Their heads must be `plain`.
 
     Each gets a whole message, made of `JSON_STARTS[200]`, an entry of `LENGTHS`, an empty line and the body: who renders
-    many small answers has them in one piece that way, and nothing is copied twice.
+    many small answers has them in one piece that way, and nothing is copied twice. `oldest` is when the first of them was
+    received.
     """
-    for request, message in answers:
-        connection = request._connection
-        if (
-            request.head.plain
-            and not connection.last
-            and now - request.received_at < connection.slow_seconds
-            and not request.answered
-        ):
-            request.answered = True
-            if request.ended is not None:
-                request.ended(request)
-                request.ended = None
-            connection.write(message)
-            connection.current = None
-            if connection.busy:
-                connection.proceed()
-            else:
-                connection.idle = True
-        else:
+    if requests and now - oldest >= requests[0]._connection.slow_seconds:
+        for request, message in zip(requests, messages, strict=True):
             request.respond(200, message.partition(b"\r\n\r\n")[2])
+        return
+    for request, message in zip(requests, messages, strict=True):
+        connection = request._connection
+        if connection.last:
+            request.respond(200, message.partition(b"\r\n\r\n")[2])
+            continue
+        request.answered = True
+        if request.ended is not None:
+            request.ended(request)
+            request.ended = None
+        connection.write(message)
+        connection.current = None
+        connection.since = now
+        if connection.busy:
+            connection.proceed()
+        else:
+            connection.idle = True
