@@ -135,18 +135,20 @@ class Partition:
         if not isinstance(hot, HotSegment) or not hot.open or hot.last_seq + 1 != first_seq:
             hot = self._new_hot(first_seq)
         hot.append(page)
-        self.head_seq = head = hot.last_seq
-        if head >= self.next_seq:
-            self.next_seq = head + 1
+        count, size = page.count, page.size
+        next_seq = first_seq + count
+        self.head_seq = next_seq - 1
+        if next_seq > self.next_seq:
+            self.next_seq = next_seq
         self.last_ts = hot.last_ts
         if not self.count:
             self._earliest = self._oldest_ts = None
-        self.count += page.count
-        self.bytes += page.size
+        self.count += count
+        self.bytes += size
         totals = self._totals
-        totals.records += page.count
-        totals.bytes += page.size
-        totals.appended += page.count
+        totals.records += count
+        totals.bytes += size
+        totals.appended += count
 
     def over_cap(self, config: TopicConfig) -> bool:
         """Whether records must go. A topic that rejects what does not fit never drops what it holds instead."""

@@ -310,9 +310,9 @@ class HotSegment(Segment):
         self._starts: list[int] = []
         self._flags: bytearray | None = None
         self.tags = TagIndex()
-        self._loose_pages = 0
-        self._loose_records = 0
-        self._loose_bytes = 0
+        # The first seq that is not folded yet, and what the pages before it weigh.
+        self._loose_seq = first_seq
+        self._folded_bytes = 0
 
     @property
     def page_count(self) -> int:
@@ -322,21 +322,29 @@ class HotSegment(Segment):
         """The page's records are the newest of this segment."""
         if not self.last_ts:
             self.first_ts = page.first_ts
-        count, size, times = page.count, page.size, page.times
-        self.last_seq = page.first_seq + count - 1
-        self.last_ts = times if isinstance(times, int) else page.last_ts
-        self.live += count
-        self.live_bytes += size
-        self.held_bytes += size
+        first_seq, count, times, size = page.first_seq, page.count, page.times, page.size
+        next_seq = first_seq + count
+        held_bytes = self.held_bytes + size
         if self._flags is not None:
             self._flags.extend(bytes(count))
         if page.tags is not None:
             self.tags.add(page)
-        if count > PAGE_RECORDS * 2:
-            for each in split(page, PAGE_RECORDS):
-                self._put(each)
+        if count >= LARGE_RECORDS:
+            self._put_large(page)
+            self._loose_seq = next_seq
+            self._folded_bytes = held_bytes
         else:
-            self._put(page)
+            self.pages.append(page)
+            self._starts.append(first_seq)
+            if next_seq - self._loose_seq >= PAGE_RECORDS or held_bytes - self._folded_bytes >= PAGE_BYTES:
+                self._fold()
+                self._loose_seq = next_seq
+                self._folded_bytes = held_bytes
+        self.last_seq = next_seq - 1
+        self.last_ts = times if isinstance(times, int) else page.last_ts
+        self.live += count
+        self.live_bytes += size
+        self.held_bytes = held_bytes
 
     def page_at(self, seq: int) -> Page:
         return self.pages[bisect_right(self._starts, seq) - 1]
@@ -406,6 +414,8 @@ class HotSegment(Segment):
     def close(self) -> None:
         """No more appends; small pages are folded one last time."""
         self._fold()
+        self._loose_seq = self.last_seq + 1
+        self._folded_bytes = self.held_bytes
         self.open = False
 
     def between(self, first: int, last: int) -> "HotSegment":
@@ -431,33 +441,29 @@ class HotSegment(Segment):
         first = self.pages[0].first_seq - self.first_seq if self.pages else 0
         return list(self.pages), None if self._flags is None else bytes(self._flags[first:])
 
-    def _put(self, page: Page) -> None:
-        if page.count >= LARGE_RECORDS:
-            self._fold()
-            self.pages.append(page)
-            self._starts.append(page.first_seq)
-            return
-        self.pages.append(page)
-        self._starts.append(page.first_seq)
-        self._loose_pages += 1
-        self._loose_records += page.count
-        self._loose_bytes += page.size
-        if self._loose_records >= PAGE_RECORDS or self._loose_bytes >= PAGE_BYTES:
-            self._fold()
+    def _put_large(self, page: Page) -> None:
+        """It stays as it is, or in parts, and what came before it is folded without it."""
+        self._fold()
+        for each in split(page, PAGE_RECORDS) if page.count > PAGE_RECORDS * 2 else (page,):
+            self.pages.append(each)
+            self._starts.append(each.first_seq)
 
     def _fold(self) -> None:
-        loose = self._loose_pages
-        if loose > 1:
-            pages = self.pages
-            pages[-loose:] = [fold(pages[-loose:])]
-            del self._starts[1 - loose :]
-        self._loose_pages = self._loose_records = self._loose_bytes = 0
+        """The loose pages become one."""
+        start = bisect_left(self._starts, self._loose_seq)
+        if len(self.pages) - start > 1:
+            self.pages[start:] = [fold(self.pages[start:])]
+            del self._starts[start + 1 :]
 
     def _let_go(self, pages: int) -> None:
-        if pages > len(self.pages) - self._loose_pages:
+        if pages > bisect_left(self._starts, self._loose_seq):
             self._fold()
+            self._loose_seq = self.last_seq + 1
+            self._folded_bytes = self.held_bytes
             pages = min(pages, len(self.pages) - 1)
-        self.held_bytes -= sum([page.size for page in self.pages[:pages]])
+        gone_bytes = sum([page.size for page in self.pages[:pages]])
+        self.held_bytes -= gone_bytes
+        self._folded_bytes -= gone_bytes
         del self.pages[:pages]
         del self._starts[:pages]
         if self.tags:
