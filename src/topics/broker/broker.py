@@ -345,13 +345,14 @@ class Broker:
             if not takes_unseen(topic, self.limits):
                 return False
             group = partition.gathering = open_group(self, topic, partition, True)
+            group.answer = answer
             self.committer.submit(self._lane(topic), group)
         elif not group.unseen_most:
             return False
-        if not group.joined:
-            group.answer = answer
         elif group.answer is not answer:
-            return False
+            if group.joined:
+                return False
+            group.answer = answer
         group.joined.append((partition.next_seq, asked))
         group.waiters += len(asked)
         group.take(batch)
@@ -363,7 +364,7 @@ class Broker:
 
     def _lane(self, topic: Topic) -> Lane:
         lanes = self.committer.lanes
-        return lanes[0] if len(lanes) == 1 else self.committer.lane_of(topic.id)
+        return lanes[topic.id % len(lanes)]
 
     def delete_records(
         self,

@@ -180,13 +180,15 @@ class Keeper:
 
     def appended(self, topic: Topic, partition: Partition, size: int) -> None:
         """Called for every append that was applied: counts, and seals when a bound is reached."""
-        self._hot_bytes += size
-        if self._hot_bytes > 2 * self.settings.hot_bytes and self._sealing:
+        settings = self.settings
+        hot_bytes = self._hot_bytes + size
+        self._hot_bytes = hot_bytes
+        if self._sealing and hot_bytes > 2 * settings.hot_bytes:
             self.full = True
-        segment = partition.segments[-1] if partition.segments else None
-        if isinstance(segment, HotSegment) and segment.held_bytes >= self.settings.segment_bytes:
+        segments = partition.segments
+        if segments and isinstance(hot := segments[-1], HotSegment) and hot.held_bytes >= settings.segment_bytes:
             self.seal(topic, partition)
-        elif self._hot_bytes > self.settings.hot_bytes and not self._sealing:
+        elif hot_bytes > settings.hot_bytes and not self._sealing:
             self._seal_largest()
 
     def seal(self, topic: Topic, partition: Partition) -> None:
@@ -279,13 +281,13 @@ class Keeper:
 
     # Checkpoints
 
-    def written(self, size: int) -> None:
+    def written(self, shard: WalShard, size: int) -> None:
+        settings = self.settings
         self._wal_bytes += size
-        if self._wal_bytes >= self.settings.checkpoint_bytes and not self._checkpointing:
+        if self._wal_bytes >= settings.checkpoint_bytes and not self._checkpointing:
             self.checkpoint()
-        for lane in self._committer.lanes:
-            if not lane.shard.has_spare and lane.shard.offset * 2 > self.settings.wal_file_bytes:
-                self._prepare(lane.shard)
+        if shard.offset * 2 > settings.wal_file_bytes and not shard.has_spare:
+            self._prepare(shard)
 
     def checkpoint(self, *, clean: bool = False, done: Callable[[bool], None] | None = None) -> None:
         """Take a snapshot of everything and trim the log. `clean`: nothing will be written after it."""

@@ -241,13 +241,15 @@ class Committer:
         self.write_failures_total = 0
         self.queue_depth_peak = 0
         self.sync_times = SyncTimes()
-        # Called after each write with the bytes the log has grown by, and after each sync, good or bad.
-        self.on_written: Callable[[int], None] = _nothing
+        # Called after each write with the shard and the bytes it has grown by, and after each sync, good or bad.
+        self.on_written: Callable[[WalShard, int], None] = _nothing
         self.on_synced: Callable[[], None] = _no_news
         # How many things the storage thread has to do: seal, take a snapshot, remove files.
         self.disk_busy = 0
         self._runtime = runtime
         self._scheduled = False
+        # Something that is queued must be synced.
+        self._sync_wanted = False
         # Commits are becoming true or failing, one behind the other. Whoever is told may ask for a write or a sync at once:
         # it must not be done before the last of them was told, or a later commit would be applied before an earlier one.
         self._telling = False
@@ -279,15 +281,23 @@ class Committer:
         commit.lsn = lsn = self.next_lsn
         self.next_lsn = lsn + 1
         lane.commits.append(commit)
-        # One that must wait for the sync after the one under way is written when that is over: sooner would only make
-        # more and smaller writes.
-        if not (lane.syncing and commit.sync):
+        if commit.sync:
+            self._sync_wanted = True
+            # What must wait for the sync after the one under way is written when that is over: sooner would only make
+            # more and smaller writes.
+            if lane.syncing:
+                return
+        if not self._scheduled:
             self._schedule()
 
     def expect(self, lane: Lane, arrivals: Arrivals) -> None:
         """As `submit`, for what is not decided yet: it is opened right before this lane is written."""
         lane.expected.append(arrivals)
-        if not (lane.syncing and arrivals.sync):
+        if arrivals.sync:
+            self._sync_wanted = True
+            if lane.syncing:
+                return
+        if not self._scheduled:
             self._schedule()
 
     def note(self, lane: Lane, fact: Fact) -> int:
@@ -317,20 +327,18 @@ class Committer:
         """
         waited = self._turns_waited
         if self._crowd >= CROWD and waited < TURNS_MOST:
-            crowd = 0
-            for lane in self.lanes:
-                for arrivals in lane.expected:
-                    if arrivals.sync:
-                        crowd += arrivals.waiters
-                for commit in lane.commits:
-                    if commit.sync:
-                        crowd += commit.waiters
+            crowd = self._sync_crowd() if self._sync_wanted else 0
             if not waited or crowd > self._crowd_seen:
                 self._turns_waited = waited + 1
                 self._crowd_seen = crowd
                 self._runtime.call_soon(self._turn_over)
                 return
         self.flush()
+
+    def _sync_crowd(self) -> int:
+        """How many wait for the next sync."""
+        crowd = sum([commit.waiters for lane in self.lanes for commit in lane.commits if commit.sync])
+        return crowd + sum([arrivals.waiters for lane in self.lanes for arrivals in lane.expected if arrivals.sync])
 
     def flush(self) -> None:
         """Write what is queued, apply what need not wait, start a sync for what must."""
@@ -340,7 +348,7 @@ class Committer:
         for lane in self.lanes:
             if lane.expected:
                 lane.open_expected()
-        self._scheduled = False
+        self._scheduled = self._sync_wanted = False
         self._turns_waited = self._crowd_seen = 0
         for lane in self.lanes:
             if lane.commits:
@@ -422,7 +430,7 @@ class Committer:
                 self._start_sync(lane)
             elif self._sync_timer is None:
                 self._sync_later()
-        self.on_written(shard.bytes_written - before)
+        self.on_written(shard, shard.bytes_written - before)
 
     def _sync_later(self) -> None:
         if self._sync_timer is None:
@@ -558,7 +566,7 @@ def _write_failed(error: OSError) -> Unavailable:
     return Unavailable(f"the log could not be written: {error.strerror or error}", code="storage_error")
 
 
-def _nothing(_bytes: int) -> None:
+def _nothing(_shard: WalShard, _bytes: int) -> None:
     pass
 
 

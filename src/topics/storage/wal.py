@@ -61,7 +61,8 @@ class WalShard:
         self._closed = False
         self._directory = directory(number)
         self._file: File | None = None
-        self._offset = 0
+        # Where the next frame goes in the current file.
+        self.offset = 0
         self._capacity = 0
         self._spare: File | None = None
         self._spare_bytes = 0
@@ -69,26 +70,23 @@ class WalShard:
         # Held while the next file is made: in a thread ahead of time, or on the spot when it is needed sooner.
         self._preparing = threading.Lock()
 
-    @property
-    def offset(self) -> int:
-        """Where the next frame goes in the current file."""
-        return self._offset
-
     def write(self, frames: list[bytes], last_lsn: int) -> None:
         """All frames stand in the log, in order, or none does.
 
         On OSError nothing of them remains: the caller may try again. When even that cannot be had, `failed` is set.
         """
         total = len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
-        if self._offset + total > self._capacity:
+        offset = self.offset
+        if offset + total > self._capacity:
             self.rotate(total)
+            offset = self.offset
         assert self._file is not None
         try:
-            self._file.write_at(self._offset, frames)
+            self._file.write_at(offset, frames)
         except OSError:
             self._take_back()
             raise
-        self._offset += total
+        self.offset = offset + total
         self.bytes_written += total
         self.last_lsn = last_lsn
 
@@ -116,7 +114,7 @@ class WalShard:
             self._unsynced.append(self._file)
             self.rotations += 1
         self._file = file
-        self._offset, self._capacity = HEADER_BYTES, capacity
+        self.offset, self._capacity = HEADER_BYTES, capacity
 
     def prepare(self) -> None:
         """The next file exists, has its room on the disk, and its name survives a power cut. Any thread may call this."""
@@ -193,7 +191,7 @@ class WalShard:
                 self._fs.remove(file_path(self.number, self.file_number + 1))
         if self._file is not None:
             if not self.failed:
-                self._file.truncate(self._offset)
+                self._file.truncate(self.offset)
                 self._file.sync_data()
             self._file.close()
             self._file = None
@@ -202,13 +200,13 @@ class WalShard:
         """Bytes of a write that failed half-way must not stand before later frames, nor come back after a power cut."""
         assert self._file is not None
         try:
-            self._file.truncate(self._offset)
+            self._file.truncate(self.offset)
             try:
                 self._file.allocate(self._capacity)
             except OSError:
                 # Without room to reserve, a shorter file will do: the next frames go to a new one.
-                self._file.truncate(self._offset)
-                self._capacity = self._offset
+                self._file.truncate(self.offset)
+                self._capacity = self.offset
             self._file.sync_data()
         except OSError:
             self.failed = True
