@@ -82,6 +82,9 @@ class Asked:
         self.received_at = 0.0
         self._world = world
 
+    def renew(self, body: bytes, received_at: float) -> None:
+        pass
+
     def handle(self) -> None:
         """It does not wait with the others; what becomes of it is another write to the model."""
         world, write = self._world, self.write

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from topics.broker.broker import Broker
 
 Reply = Callable[["Append | TopicsError"], None]
+# Whole microseconds as milliseconds; most writes take less than these. (Formatting a number takes 0.2 us, four times that when
+# it is done once in a while.)
+MILLISECONDS = [b"%d.%03d" % divmod(us, 1000) for us in range(5000)]
 # Answers all that joined a group: with their seqs, or with the error.
 AnswerJoined = Callable[["AppendGroup", TopicsError | None], None]
 
@@ -229,10 +232,11 @@ class AppendGroup(Commit):
 
 
 def _timing(wal_ms: float, sync_ms: float) -> bytes:
+    us = int(wal_ms * 1000)
+    wal = MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000)
     if not sync_ms:
-        # Whole microseconds: formatting a float takes 0.25 us.
-        return b'"wal_append_ms":%d.%03d,"fsync_ms":0.000' % divmod(int(wal_ms * 1000), 1000)
-    return b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (wal_ms, sync_ms)
+        return b"".join((b'"wal_append_ms":', wal, b',"fsync_ms":0.000'))
+    return b'"wal_append_ms":%b,"fsync_ms":%.3f' % (wal, sync_ms)
 
 
 def nobody_waits(_group: AppendGroup, _error: TopicsError | None) -> None:

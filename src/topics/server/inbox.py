@@ -25,48 +25,52 @@ READ_AT_ONCE = 256
 class Inbox:
     """The writes of one topic that have come in this turn."""
 
-    __slots__ = ("__weakref__", "_answer", "_name", "_service", "box", "sync")
+    __slots__ = ("__weakref__", "_answer", "_name", "_service", "bodies", "requests", "sync")
 
     def __init__(self, service: Service, name: str, answer: AnswerJoined) -> None:
         self._service = service
         self._name = name
         self._answer = answer
-        self.box: list[Request] = []
+        self.requests: list[Request] = []
+        self.bodies: list[bytes] = []
         self.sync = False
 
     @property
     def waiters(self) -> int:
-        return len(self.box)
+        return len(self.requests)
 
     def take(self, request: Request) -> bool:
         """Whether it waits here now. If not, there may be something to decide about it."""
-        box = self.box
-        if not box and not self._is_expected():
+        requests = self.requests
+        if not requests and not self._is_expected():
             return False
-        box.append(request)
+        requests.append(request)
+        self.bodies.append(request.body)
         return True
 
     def open(self) -> None:
-        requests = self.box[:]
-        self.box.clear()
+        requests, bodies = self.requests[:], self.bodies[:]
+        self.requests.clear()
+        self.bodies.clear()
         if len(requests) <= READ_AT_ONCE:
-            self._read(requests)
+            self._read(requests, bodies)
             return
         for start in range(0, len(requests), READ_AT_ONCE):
             some = requests[start : start + READ_AT_ONCE]
             some[0].received_at = requests[0].received_at
-            self._read(some)
+            self._read(some, bodies[start : start + READ_AT_ONCE])
 
-    def _read(self, requests: list[Request]) -> None:
+    def _read(self, requests: list[Request], bodies: list[bytes]) -> None:
         broker = self._service.broker
         assert broker is not None
         # A lone writer gains nothing by waiting to be read.
         if len(requests) > 1:
-            batch = decode_singles([request.body for request in requests], broker.limits)
+            batch = decode_singles(bodies, broker.limits)
             if batch is not None and broker.join(self._name, batch, requests, self._answer):
                 return
-        date_as_first(requests)
-        for request in requests:
+        received_at = requests[0].received_at
+        for request, body in zip(requests, bodies, strict=True):
+            request.renew(body, received_at)
             request.head.door = None
             request.handle()
 
@@ -83,11 +87,12 @@ class Inbox:
         return True
 
 
-def date_as_first(requests: Sequence[Request]) -> None:
-    """Of those who were added without asking it is known only that they came after the first, in the same turn."""
+def renew_all(requests: Sequence[Request]) -> None:
+    """Before they are answered one by one. Of those who came behind the first it is known only that it was in the same turn."""
     received_at = requests[0].received_at
     for request in requests:
-        request.received_at = received_at
+        # What was read of their bodies is enough by now.
+        request.renew(b"", received_at)
 
 
 class Inboxes:

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from topics.broker.append import MILLISECONDS
 from topics.broker.broker import Broker
 from topics.broker.desk import Claimed
 from topics.broker.settle import Settled
@@ -21,7 +22,6 @@ from topics.server.answers import send, send_error
 from topics.server.bodies import decode, require_json
 from topics.server.http import JSON_STARTS, LENGTHS, Request, respond_together
 from topics.server.probes import not_serving
-from topics.server.records import MILLISECONDS
 from topics.server.routing import Handler
 from topics.server.service import Service
 

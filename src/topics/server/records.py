@@ -6,7 +6,7 @@ from time import perf_counter
 
 from msgspec import Struct
 
-from topics.broker.append import Append, AppendGroup
+from topics.broker.append import MILLISECONDS, Append, AppendGroup
 from topics.broker.broker import Broker
 from topics.broker.committer import CROWD
 from topics.broker.throttle import Throttle
@@ -17,7 +17,7 @@ from topics.server.admission import Admission
 from topics.server.answers import send_error
 from topics.server.bodies import Query, require_json
 from topics.server.http import JSON_STARTS, LENGTHS, Door, Request, respond_together
-from topics.server.inbox import Inboxes, date_as_first
+from topics.server.inbox import Inboxes, renew_all
 from topics.server.probes import not_serving
 from topics.server.routing import Handler
 from topics.server.service import Service
@@ -98,7 +98,7 @@ def answer_joined(group: AppendGroup, error: TopicsError | None) -> None:
     """What `_answer` does for one write, for all single records that joined a group."""
     if error is not None:
         for _, requests in group.joined:
-            date_as_first(requests)
+            renew_all(requests)
             for request in requests:
                 send_error(request, error)
         return
@@ -107,7 +107,7 @@ def answer_joined(group: AppendGroup, error: TopicsError | None) -> None:
         received_at = requests[0].received_at
         took = now - received_at
         if took >= SLOW_LEAST_SECONDS:
-            date_as_first(requests)
+            renew_all(requests)
         respond_together(requests, render_singles(group, first_seq, len(requests), took), now, received_at)
     if group.waiters >= CROWD:
         for _, requests in group.joined:
@@ -123,12 +123,14 @@ def render_singles(group: AppendGroup, first_seq: int, count: int, took: float) 
     They differ in their seqs only. (16 take 3 us.)
     """
     us = int(took * 1_000_000)
-    behind = (
-        b'],"head_seq":%d,"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":%b,%b,"throttle_wait_ms":0.0}}'
-        % (
-            group.partition.head_seq,
+    behind = b"".join(
+        (
+            b'],"head_seq":%d,"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":'
+            % group.partition.head_seq,
             MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000),
+            b",",
             group.timing,
+            b',"throttle_wait_ms":0.0}}',
         )
     )
     before = b'{"topic":"%b","first_seq":' % group.topic.name_bytes
@@ -251,8 +253,6 @@ THREE_DIGITS = [b"%03d" % number for number in range(1000)]
 _LAST_SEQ, _SEQS = b',"last_seq":', b',"seqs":['
 # What takes less than a millisecond is not slow, whatever the settings say.
 SLOW_LEAST_SECONDS = 0.001
-# Whole microseconds as milliseconds; most writes take less than these.
-MILLISECONDS = [b"%d.%03d" % divmod(us, 1000) for us in range(5000)]
 # What a rendered answer ends with when the write did not have to wait.
 NO_WAIT = b"0.0}}"
 _NO_TIMING = b'"wal_append_ms":0.0,"fsync_ms":0.0'

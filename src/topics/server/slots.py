@@ -62,14 +62,15 @@ def hold_request(request: Request, caller: Caller, most: int) -> None:
 class CountedDoor:
     """A door for requests of one caller, each of which holds a slot. Whoever finds none is not taken, to be refused."""
 
-    __slots__ = ("_caller", "_most", "_take", "box")
+    __slots__ = ("_caller", "_most", "_take", "bodies", "requests")
 
     def __init__(self, door: Door, caller: Caller, most: int) -> None:
         self._take = door.take
         self._caller = caller
         self._most = most
         # Always empty: everybody must ask.
-        self.box: list[Request] = []
+        self.requests: list[Request] = []
+        self.bodies: list[bytes] = []
 
     def take(self, request: Request) -> bool:
         caller = self._caller

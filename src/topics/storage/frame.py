@@ -87,7 +87,7 @@ def encode_append(lsn: int, synced: int, topic_id: int, partition: int, page: Pa
         )
         + tail
     )
-    return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest + _PADDING[length & 7]
+    return b"".join((_CHECKSUM.pack(xxh3_64_intdigest(rest)), rest, _PADDING[length & 7]))
 
 
 def encode_facts(lsn: int, synced: int, facts: list[Fact]) -> bytes:

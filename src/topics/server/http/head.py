@@ -39,8 +39,14 @@ class Door(Protocol):
     """Takes requests in, to be answered later and together."""
 
     @property
-    def box(self) -> list[Request]:
-        """Always the same list. While somebody waits in it, others may be added without asking, and count as received when the first was."""
+    def requests(self) -> list[Request]:
+        """Always the same list. While somebody waits in it, others may be added without asking, and their bodies to `bodies`.
+
+        Nothing else is told of those: not their bodies, not when they came, not that they are unanswered. See `Request.renew`.
+        """
+
+    @property
+    def bodies(self) -> list[bytes]: ...
 
     def take(self, request: Request) -> bool:
         """Whether it is taken. If not, `handle` is called for it."""

@@ -63,6 +63,12 @@ class Request(Struct, eq=False):
         """The client's address as the socket module gives it, None when it is gone."""
         return self._connection.peer()
 
+    def renew(self, body: bytes, received_at: float) -> None:
+        """Make it true that this one is unanswered: it may be the object of an earlier request."""
+        self.body = body
+        self.received_at = received_at
+        self.answered = False
+
     def handle(self) -> None:
         """Have the application handle it: for whoever has taken it and finds that it is not his."""
         self._connection.call(self)
@@ -243,14 +249,17 @@ def respond_together(requests: Sequence[Request], messages: Iterable[bytes], now
     """
     if requests and now - oldest >= requests[0]._connection.slow_seconds:
         for request, message in zip(requests, messages, strict=True):
+            request.answered = False
             request.respond(200, message.partition(b"\r\n\r\n")[2])
         return
     for request, message in zip(requests, messages, strict=True):
         connection = request._connection
         if connection.last:
+            request.answered = False
             request.respond(200, message.partition(b"\r\n\r\n")[2])
             continue
-        request.answered = True
+        if not request.answered:
+            request.answered = True
         if request.ended is not None:
             request.ended(request)
             request.ended = None
