@@ -77,7 +77,13 @@ class AppendGroup(Commit):
     partition: Partition
 
     def __init__(self, broker: "Broker", topic: Topic, partition: Partition, unseen_most: int) -> None:
-        super().__init__(None, partition)
+        # What `Commit.__init__` does, without the call: one group is made for every turn.
+        self.lsn = 0
+        self.facts = []
+        self.partition = partition
+        self.others = ()
+        self.records = 0
+        self.wal_ms = self.sync_ms = self.written_at = 0.0
         self.broker = broker
         self.topic = topic
         self.ts = 0
@@ -151,7 +157,7 @@ class AppendGroup(Commit):
         if self.topic.config.durability == "ephemeral" or self.dues is not None:
             self.close()
             return encode_facts(self.lsn, synced_lsn, self.all_facts())
-        key = self.key
+        key = self.members[0].key if self.members else None
         encoded_key = None if key is None else key.encode()
         return encode_append(self.lsn, synced_lsn, self.topic.id, self.partition.number, self.close(), encoded_key)
 
@@ -172,7 +178,7 @@ class AppendGroup(Commit):
         return [self.fact(), Delayed(self.topic.id, self.partition.number, self.first_seq, self.dues)]
 
     def apply(self) -> None:
-        page = self.close()
+        page = self.page or self.close()
         partition = self.partition
         partition.pending_records -= page.count
         partition.pending_bytes -= page.size

@@ -50,6 +50,9 @@ SLOW_SECONDS = 0.005
 # 80 ms then, a few every second under full load.
 QUICK_BYTES = 1 << 20
 
+# Whatever goes wrong with one commit, a bug of ours, is told and costs the others of its turn nothing.
+_NOT_TRUE = "a commit that stands in the log did not become true as a whole"
+
 SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000)
 
 
@@ -248,13 +251,11 @@ class Committer:
         self.disk_busy = 0
         self._runtime = runtime
         self._scheduled = False
-        # Something that is queued must be synced.
-        self._sync_wanted = False
         # Commits are becoming true or failing, one behind the other. Whoever is told may ask for a write or a sync at once:
         # it must not be done before the last of them was told, or a later commit would be applied before an earlier one.
         self._telling = False
-        # How many waited for the last write. For the next one: how many turns were waited for it, and how many want a sync.
-        self._crowd = 0
+        # How many waited for a write, lately. For the next one: how many had come a turn ago, and how many turns were waited.
+        self._crowd_lately = 0
         self._crowd_seen = 0
         self._turns_waited = 0
         self._sync_interval_ms = sync_interval_ms
@@ -281,23 +282,15 @@ class Committer:
         commit.lsn = lsn = self.next_lsn
         self.next_lsn = lsn + 1
         lane.commits.append(commit)
-        if commit.sync:
-            self._sync_wanted = True
-            # What must wait for the sync after the one under way is written when that is over: sooner would only make
-            # more and smaller writes.
-            if lane.syncing:
-                return
-        if not self._scheduled:
+        # What must wait for the sync after the one under way is written when that is over: sooner would only make more and
+        # smaller writes.
+        if not self._scheduled and not (lane.syncing and commit.sync):
             self._schedule()
 
     def expect(self, lane: Lane, arrivals: Arrivals) -> None:
         """As `submit`, for what is not decided yet: it is opened right before this lane is written."""
         lane.expected.append(arrivals)
-        if arrivals.sync:
-            self._sync_wanted = True
-            if lane.syncing:
-                return
-        if not self._scheduled:
+        if not self._scheduled and not (lane.syncing and arrivals.sync):
             self._schedule()
 
     def note(self, lane: Lane, fact: Fact) -> int:
@@ -318,27 +311,26 @@ class Committer:
             self._runtime.call_soon(self._turn_over)
 
     def _turn_over(self) -> None:
-        """Write what has come; or wait for the next turn when many came lately.
+        """Write what has come; or wait for the next turn when more came lately.
 
-        A turn finds only those at the door who were answered first by the one before. With the others a write serves
-        more: 16 writers of single records, 12.5 in a turn instead of 8.5, cost 4 to 6 % less each. A sync serves them as
-        well and costs no more, so for that a third turn is waited for, and so on, as long as each brings somebody (64 writers:
-        50 to 55 of them share one, 32 without).
+        A turn finds only those at the door who were answered first by the one before. With the others a write and a sync
+        serve more and cost no more. So as long as fewer have come than lately, and each turn brings somebody, the next one is
+        waited for. (16 writers of single records: 15 in a write instead of 8; 64 and a sync: 50 to 55 instead of 32.)
         """
         waited = self._turns_waited
-        if self._crowd >= CROWD and waited < TURNS_MOST:
-            crowd = self._sync_crowd() if self._sync_wanted else 0
-            if not waited or crowd > self._crowd_seen:
+        if self._crowd_lately >= CROWD and waited < TURNS_MOST:
+            crowd = 0
+            for lane in self.lanes:
+                for arrivals in lane.expected:
+                    crowd += arrivals.waiters
+                for commit in lane.commits:
+                    crowd += commit.waiters
+            if crowd < self._crowd_lately and (not waited or crowd > self._crowd_seen):
                 self._turns_waited = waited + 1
                 self._crowd_seen = crowd
                 self._runtime.call_soon(self._turn_over)
                 return
         self.flush()
-
-    def _sync_crowd(self) -> int:
-        """How many wait for the next sync."""
-        crowd = sum([commit.waiters for lane in self.lanes for commit in lane.commits if commit.sync])
-        return crowd + sum([arrivals.waiters for lane in self.lanes for arrivals in lane.expected if arrivals.sync])
 
     def flush(self) -> None:
         """Write what is queued, apply what need not wait, start a sync for what must."""
@@ -348,7 +340,7 @@ class Committer:
         for lane in self.lanes:
             if lane.expected:
                 lane.open_expected()
-        self._scheduled = self._sync_wanted = False
+        self._scheduled = False
         self._turns_waited = self._crowd_seen = 0
         for lane in self.lanes:
             if lane.commits:
@@ -375,10 +367,10 @@ class Committer:
         shard = lane.shard
         perf = self._runtime.perf
         started = perf()
-        before = shard.bytes_written
         synced_lsn = shard.synced_lsn
         frames = []
-        crowd = records = 0
+        crowd = 0
+        records = lane.unsynced_records
         for commit in commits:
             frames.append(commit.encode(synced_lsn))
             crowd += commit.waiters
@@ -386,7 +378,7 @@ class Committer:
         try:
             if shard.failed:
                 raise OSError(errno.EROFS, "an earlier sync failed")
-            shard.write(frames, commits[-1].lsn)
+            grown = shard.write(frames, commits[-1].lsn)
         except OSError as error:
             self.write_failures_total += 1
             refusal = _read_only() if shard.failed else _write_failed(error)
@@ -401,8 +393,7 @@ class Committer:
         self.batches_total += 1
         if depth > self.queue_depth_peak:
             self.queue_depth_peak = depth
-        self._crowd = crowd
-        records += lane.unsynced_records
+        self._crowd_lately = max(crowd, self._crowd_lately * 3 // 4)
         lane.unsynced_records = records
         all_wait = records > self.margin
         self._telling = True
@@ -422,7 +413,10 @@ class Committer:
                     lane.waiting.append(commit)
                     commit.written()
                 else:
-                    _apply(commit)
+                    try:
+                        commit.apply()
+                    except Exception:
+                        log.exception(_NOT_TRUE)
         finally:
             self._telling = False
         if not lane.syncing:
@@ -430,7 +424,7 @@ class Committer:
                 self._start_sync(lane)
             elif self._sync_timer is None:
                 self._sync_later()
-        self.on_written(shard, shard.bytes_written - before)
+        self.on_written(shard, grown)
 
     def _sync_later(self) -> None:
         if self._sync_timer is None:
@@ -497,7 +491,10 @@ class Committer:
             for commit in safe:
                 commit.sync_ms = (now - commit.written_at) * 1000
                 commit.hold(-1)
-                _apply(commit)
+                try:
+                    commit.apply()
+                except Exception:
+                    log.exception(_NOT_TRUE)
         finally:
             self._telling = False
         lane.settled_lsn = covered
@@ -544,14 +541,6 @@ class Committer:
                     log.exception("somebody could not be told of a failed write")
         finally:
             self._telling = False
-
-
-def _apply(commit: Commit) -> None:
-    """Make it true. Whatever goes wrong with one, a bug of ours, is told and costs the others of its turn nothing."""
-    try:
-        commit.apply()
-    except Exception:
-        log.exception("a commit that stands in the log did not become true as a whole")
 
 
 def _read_only() -> Unavailable:

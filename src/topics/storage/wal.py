@@ -70,8 +70,8 @@ class WalShard:
         # Held while the next file is made: in a thread ahead of time, or on the spot when it is needed sooner.
         self._preparing = threading.Lock()
 
-    def write(self, frames: list[bytes], last_lsn: int) -> None:
-        """All frames stand in the log, in order, or none does.
+    def write(self, frames: list[bytes], last_lsn: int) -> int:
+        """All frames stand in the log, in order, or none does. Answers how many bytes they take.
 
         On OSError nothing of them remains: the caller may try again. When even that cannot be had, `failed` is set.
         """
@@ -89,6 +89,7 @@ class WalShard:
         self.offset = offset + total
         self.bytes_written += total
         self.last_lsn = last_lsn
+        return total
 
     def rotate(self, room: int = 0) -> None:
         """Frames from now on go to a new file. Raises OSError, and the current file stays, when there is no room for one."""
