@@ -34,6 +34,8 @@ class Batch(Struct, gc=False):
     nodes: bytes | None
     tags: bytes | None
     size: int
+    # Known to be nothing but payloads for the first partition: no key, no delays, nothing to decide about.
+    plain: bool = False
     key: str | None = None
     create: bool | None = None
     config: ConfigChange | None = None
@@ -42,8 +44,6 @@ class Batch(Struct, gc=False):
     partition_key: str | None = None
     # Per record: how long it is not to be claimed, in a queue; None when no record says so.
     delays: list[int] | None = None
-    # Known to be nothing but payloads for the first partition: no key, no delays, nothing to decide about.
-    plain: bool = False
 
 
 class _PlainRecord(Struct, forbid_unknown_fields=True, gc=False):
@@ -122,7 +122,7 @@ def decode_singles(bodies: list[bytes], limits: Limits) -> Batch | None:
         return None
     count = len(bodies)
     data = SEPARATOR.join(datas)
-    return Batch(count, data, None, None, None, len(data) + 1 + count * PLAIN_OVERHEAD, plain=True)
+    return Batch(count, data, None, None, None, len(data) + 1 + count * PLAIN_OVERHEAD, True)
 
 
 def decode_batch(body: bytes, limits: Limits) -> Batch:
@@ -153,7 +153,7 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
         for index, record in enumerate(records):
             _check_size(index, len(record.data), limits)
     data = SEPARATOR.join([record.data for record in records])
-    return Batch(count, data, None, None, None, len(data) + 1 + count * PLAIN_OVERHEAD, key, plain=key is None)
+    return Batch(count, data, None, None, None, len(data) + 1 + count * PLAIN_OVERHEAD, key is None, key)
 
 
 def _decode_covered(body: bytes, limits: Limits, refused: msgspec.MsgspecError) -> Batch:
@@ -208,6 +208,7 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
         all_nodes,
         all_tags,
         page_size(count, data, all_metas, all_nodes, all_tags),
+        not body.partition and all([each is None for each in more]),
         body.idempotency_key,
         body.create,
         body.config,
@@ -215,7 +216,6 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
         body.partition or 0,
         body.partition_key,
         delays,
-        plain=not body.partition and all([each is None for each in more]),
     )
 
 

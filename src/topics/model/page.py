@@ -115,17 +115,22 @@ def record_sizes(page: Page) -> list[int]:
 
 def fold(pages: list[Page]) -> Page:
     """One page holding the records of all; they must follow each other without a gap."""
-    count = sum([page.count for page in pages])
-    return Page(
-        pages[0].first_seq,
-        count,
-        b"".join([_times_bytes(page) for page in pages]),
-        SEPARATOR.join([page.data for page in pages]),
-        joined_columns([(page.metas, page.count) for page in pages]),
-        joined_columns([(page.nodes, page.count) for page in pages]),
-        joined_columns([(page.tags, page.count) for page in pages]),
-        sum([page.size for page in pages]),
-    )
+    count = size = 0
+    plain = True
+    times, datas = [], []
+    for page in pages:
+        count += page.count
+        size += page.size
+        times.append(_times_bytes(page))
+        datas.append(page.data)
+        if page.metas is not None or page.nodes is not None or page.tags is not None:
+            plain = False
+    metas = nodes = tags = None
+    if not plain:
+        metas = joined_columns([(page.metas, page.count) for page in pages])
+        nodes = joined_columns([(page.nodes, page.count) for page in pages])
+        tags = joined_columns([(page.tags, page.count) for page in pages])
+    return Page(pages[0].first_seq, count, b"".join(times), SEPARATOR.join(datas), metas, nodes, tags, size)
 
 
 def part(page: Page, start: int, stop: int) -> Page:

@@ -125,16 +125,16 @@ def render_singles(group: AppendGroup, first_seq: int, count: int, took: float) 
     us = int(took * 1_000_000)
     behind = b"".join(
         (
-            b'],"head_seq":%d,"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":'
-            % group.partition.head_seq,
+            b'],"head_seq":%d' % group.partition.head_seq,
+            _BEHIND_HEAD,
             MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000),
             b",",
             group.timing,
             b',"throttle_wait_ms":0.0}}',
         )
     )
-    before = b'{"topic":"%b","first_seq":' % group.topic.name_bytes
-    length = len(before) + len(_LAST_SEQ) + len(_SEQS) + len(behind)
+    name = group.topic.name_bytes
+    length = len(name) + len(behind) + _SINGLE_BYTES
     messages: list[bytes] = []
     while count:
         # Those of one thousand differ in their last three digits only, and are equally long.
@@ -149,7 +149,7 @@ def render_singles(group: AppendGroup, first_seq: int, count: int, took: float) 
             some = min(some, 10 ** len(str(rest)) - rest)
             lasts = [b"%d" % seq for seq in range(rest, rest + some)]
             length_line = LENGTHS[length + 3 * len(lasts[0])]
-        start = b"".join((JSON_STARTS[200], length_line, b"\r\n", before, digits))
+        start = b"".join((JSON_STARTS[200], length_line, _TOPIC, name, _FIRST_SEQ, digits))
         messages += map(bytes.join, lasts, repeat((start, _LAST_SEQ + digits, _SEQS + digits, behind)))
         first_seq += some
         count -= some
@@ -250,7 +250,10 @@ def render_run(first: int, count: int) -> bytes:
 
 
 THREE_DIGITS = [b"%03d" % number for number in range(1000)]
-_LAST_SEQ, _SEQS = b',"last_seq":', b',"seqs":['
+_TOPIC, _FIRST_SEQ, _LAST_SEQ, _SEQS = b'\r\n{"topic":"', b'","first_seq":', b',"last_seq":', b',"seqs":['
+_BEHIND_HEAD = b',"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":'
+# Without the empty line before it.
+_SINGLE_BYTES = len(_TOPIC) - 2 + len(_FIRST_SEQ) + len(_LAST_SEQ) + len(_SEQS)
 # What takes less than a millisecond is not slow, whatever the settings say.
 SLOW_LEAST_SECONDS = 0.001
 # What a rendered answer ends with when the write did not have to wait.

@@ -31,10 +31,12 @@ HEAD_BYTES = 32
 _CHECKSUM = Layout("<Q")
 _HEAD = Layout("<QIBxxxQQ")
 _REST = Layout("<IBxxxQQ")
-_APPEND = Layout("<IBxxxQQQIIQqIIIII")
+_APPEND = Layout("<IBxxxQQQIIQqI16s")
+_LENGTHS = Layout("<IIII")
 _APPEND_BODY = Layout("<QIIQqIIIII")
 _APPEND_BODY_BYTES = _APPEND_BODY.size
 _NONE = 0xFFFFFFFF
+_NO_LENGTHS = _LENGTHS.pack(_NONE, _NONE, _NONE, _NONE)
 _PADDING = [b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0"]
 _ROOM = bytes(4096)
 
@@ -55,38 +57,26 @@ class Frame(msgspec.Struct, gc=False):
 
 def encode_append(lsn: int, synced: int, topic_id: int, partition: int, page: Page, key: bytes | None) -> bytes:
     data, metas, nodes, tags = page.data, page.metas, page.nodes, page.tags
-    length = _APPEND_BODY_BYTES + len(data)
     tail = data
-    if metas is None and nodes is None and tags is None and key is None:
-        metas_length = nodes_length = tags_length = key_length = _NONE
-    else:
-        metas_length, nodes_length, tags_length, key_length = (
-            _length(metas),
-            _length(nodes),
-            _length(tags),
-            _length(key),
-        )
+    lengths = _NO_LENGTHS
+    if metas is not None or nodes is not None or tags is not None or key is not None:
+        lengths = _LENGTHS.pack(_length(metas), _length(nodes), _length(tags), _length(key))
         tail = b"".join((data, metas or b"", nodes or b"", tags or b"", key or b""))
-        length = _APPEND_BODY_BYTES + len(tail)
-    rest = (
-        _APPEND.pack(
-            length,
-            APPEND,
-            lsn,
-            synced,
-            topic_id,
-            partition,
-            page.count,
-            page.first_seq,
-            page.times,
-            len(data),
-            metas_length,
-            nodes_length,
-            tags_length,
-            key_length,
-        )
-        + tail
+    length = _APPEND_BODY_BYTES + len(tail)
+    head = _APPEND.pack(
+        length,
+        APPEND,
+        lsn,
+        synced,
+        topic_id,
+        partition,
+        page.count,
+        page.first_seq,
+        page.times,
+        len(data),
+        lengths,
     )
+    rest = head + tail
     return b"".join((_CHECKSUM.pack(xxh3_64_intdigest(rest)), rest, _PADDING[length & 7]))
 
 
