@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 
 from tests.crash.history import texts
 from tests.crash.world import SMALL, Known, Text, World, Write, compare, verify
-from topics.broker.append import Append, AppendGroup
+from topics.broker.append import Append, AppendGroup, Runs
 from topics.broker.broker import Broker
 from topics.broker.committer import QUICK_LEAST
 from topics.broker.recovery import recover
@@ -26,6 +26,8 @@ from topics.broker.stages import CommitRequest
 from topics.broker.stages import Write as StagedWrite
 from topics.broker.stages import commit as commit_together
 from topics.broker.throttle import Throttle
+from topics.engine.partition import Partition
+from topics.engine.topic import Topic
 from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
@@ -136,8 +138,10 @@ class TornWorld(World):
         self.promises.writes.append(asked.write)
         return True
 
-    def answer_joined(self, group: AppendGroup, error: TopicsError | None) -> None:
-        for first_seq, run in group.joined:
+    def answer_joined(
+        self, topic: Topic, partition: Partition, _timing: bytes, runs: Runs, error: TopicsError | None
+    ) -> None:
+        for first_seq, run in runs:
             for seq, asked in enumerate(run, first_seq):
                 write = asked.write
                 assert write.state == "open", "answered twice"
@@ -145,9 +149,19 @@ class TornWorld(World):
                     write.state = "unknown" if error.code == "read_only" else "refused"
                     self.errors.append(error)
                 else:
-                    outcome = Append(group.topic, group.partition, seq, 1, None, lambda _: None)
-                    outcome.group = group
-                    self._acked(write, outcome)
+                    self._acked(write, self.placed(topic, partition, seq, 1))
+
+    def placed(self, topic: Topic, partition: Partition, first_seq: int, count: int) -> Append:
+        """What somebody is told whose records are there from `first_seq` on."""
+        outcome = Append(topic, partition, first_seq, count, None, lambda _: None)
+        outcome.group = AppendGroup(self.broker, topic, partition, 0)
+        page = partition.find(first_seq)
+        if page is not None:
+            times = page.times
+            outcome.group.ts = (
+                times if isinstance(times, int) else memoryview(times).cast("q")[first_seq - page.first_seq]
+            )
+        return outcome
 
     def _acked(self, write: Write, outcome: Any) -> None:
         assert write.state == "open", "answered twice"
@@ -388,17 +402,7 @@ class History:
                 return
             for write, placed in zip(writes, outcome.placed, strict=True):
                 topic = world.broker.state.topics[write.topic]
-                done = Append(topic, topic.partitions[0], placed.first_seq, placed.count, None, lambda _: None)
-                page = topic.partitions[0].find(placed.first_seq)
-                group = AppendGroup(world.broker, topic, topic.partitions[0], 0)
-                if page is not None:
-                    times = page.times
-                    group.ts = (
-                        times
-                        if isinstance(times, int)
-                        else memoryview(times).cast("q")[placed.first_seq - page.first_seq]
-                    )
-                done.group = group
+                done = world.placed(topic, topic.partitions[0], placed.first_seq, placed.count)
                 world._acked(write, done)
             self.maybe_go_on()
 

@@ -31,8 +31,10 @@ Reply = Callable[["Append | TopicsError"], None]
 # Whole microseconds as milliseconds; most writes take less than these. (Formatting a number takes 0.2 us, four times that when
 # it is done once in a while.)
 MILLISECONDS = [b"%d.%03d" % divmod(us, 1000) for us in range(5000)]
-# Answers all that joined a group: with their seqs, or with the error.
-AnswerJoined = Callable[["AppendGroup", TopicsError | None], None]
+# Runs of those who wrote one record each, each with the seq of its first.
+Runs = Sequence[tuple[int, Sequence[Any]]]
+# Answers all of them, with their seqs or with the error; the bytes are the part of `performance` that they share.
+AnswerJoined = Callable[[Topic, Partition, bytes, Runs, TopicsError | None], None]
 
 
 class Append(Struct, gc=False):
@@ -199,12 +201,12 @@ class AppendGroup(Commit):
         if config.cap_records or config.cap_bytes or config.ttl_ms:
             broker.evict(topic, partition)
         broker.appended(topic, partition, page.size)
-        self.timing = _timing(self.wal_ms, self.sync_ms)
+        self.timing = timing(self.wal_ms, self.sync_ms)
         broker.counts.appends += self.waiters
         for member in members:
             member.reply(member)
         if joined:
-            self.answer(self, None)
+            self.answer(topic, partition, self.timing, joined, None)
         if key is not None:
             self._finish_key(key, lambda reply: deduped(topic, partition, self.first_seq, page.count, reply))
         # Members and group point at each other; let go, or every turn leaves work for the garbage collector (9 % of it).
@@ -224,7 +226,7 @@ class AppendGroup(Commit):
         for member in self.members:
             member.reply(error)
         if self.joined:
-            self.answer(self, error)
+            self.answer(self.topic, self.partition, b"", self.joined, error)
         key = self.key
         if key is not None:
             self._finish_key(key, lambda _: error)
@@ -237,7 +239,8 @@ class AppendGroup(Commit):
             reply(outcome(reply))
 
 
-def _timing(wal_ms: float, sync_ms: float) -> bytes:
+def timing(wal_ms: float, sync_ms: float) -> bytes:
+    """The part of an answer's `performance` that all writes of a frame share."""
     us = int(wal_ms * 1000)
     wal = MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000)
     if not sync_ms:
@@ -245,7 +248,7 @@ def _timing(wal_ms: float, sync_ms: float) -> bytes:
     return b'"wal_append_ms":%b,"fsync_ms":%.3f' % (wal, sync_ms)
 
 
-def nobody_waits(_group: AppendGroup, _error: TopicsError | None) -> None:
+def nobody_waits(_topic: Topic, _partition: Partition, _timing: bytes, _runs: Runs, _error: TopicsError | None) -> None:
     pass
 
 

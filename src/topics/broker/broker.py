@@ -95,7 +95,7 @@ class Broker:
         # Readers that wait for something to read; a stopping server answers them.
         self.polls: set[Poll] = set()
         # Names with a create, configure or delete under way, each with the requests that wait for it.
-        self._busy: dict[str, list[Callable[[], None]]] = {}
+        self.busy: dict[str, list[Callable[[], None]]] = {}
         self._watchers: dict[int, dict[Callable[[], None], None]] = {}
         self._woken: dict[int, None] = {}
         self._resting = False
@@ -181,7 +181,7 @@ class Broker:
             # What has expired or was over the cap until now stays gone, whatever the new configuration says.
             self.evict(topic, partition)
         commit = ConfigureTopic(self, topic, config, reply)
-        self._busy[name] = []
+        self.busy[name] = []
         self.committer.submit(lane, commit)
 
     def create_topic(
@@ -248,7 +248,7 @@ class Broker:
         lane = self.committer.lane_of(topic.id)
         self.committer.check_writable(lane)
         commit = ChangeTopic(self, topic, facts, reply, claimed, claims)
-        self._busy[topic.name] = []
+        self.busy[topic.name] = []
         self.state.versions.begin(facts)
         self.committer.submit(lane, commit)
 
@@ -285,7 +285,7 @@ class Broker:
         lane = self.committer.lane_of(topic.id)
         self.committer.check_writable(lane)
         commit = DeleteTopic(self, topic, reply)
-        self._busy[name] = []
+        self.busy[name] = []
         if topic.routes:
             # That its routes go too is told by the version of all routes; likewise its archive.
             commit.facts.append(RoutesSet(topic.id, [], versions.routes.next()))
@@ -312,7 +312,7 @@ class Broker:
         if self.keeper.full:
             self._wait_for_room(batch.size, lambda: self.append(name, batch, reply), reply)
             return
-        if self._busy and self._parked(name, lambda: self.append(name, batch, reply), reply):
+        if self.busy and self._parked(name, lambda: self.append(name, batch, reply), reply):
             return
         topic = self.state.topics.get(name)
         if topic is None:
@@ -337,7 +337,7 @@ class Broker:
         False, and nothing has happened, when there is something to decide about them: then each takes the way of `append`.
         """
         topic = self.state.topics.get(name)
-        if topic is None or self._busy or self.keeper.full:
+        if topic is None or self.busy or self.keeper.full:
             return False
         partition = topic.partitions[0]
         group: AppendGroup | None = partition.gathering
@@ -377,7 +377,7 @@ class Broker:
         reply: Callable[[RecordsGone | TopicsError], None],
     ) -> None:
         again = lambda: self.delete_records(name, before_seq, match, partition_number, reply)  # noqa: E731
-        if self._busy and self._parked(name, again, reply):
+        if self.busy and self._parked(name, again, reply):
             return
         topic = self.topic(name)
         partition = self.partition(topic, partition_number)
@@ -526,13 +526,13 @@ class Broker:
         """
         topics = [self.state.topics[name] for name in names if name in self.state.topics]
         lanes = {self.committer.lane_of(topic.id).shard.number for topic in topics}
-        if not any([name in self._busy for name in names]):
+        if not any([name in self.busy for name in names]):
             if len(lanes) <= 1:
                 act(self.committer.lane_of(topics[0].id) if topics else self.committer.lanes[0], _nothing)
                 return
             if not any([_unsettled(partition) for topic in topics for partition in topic.partitions]):
                 for name in names:
-                    self._busy[name] = []
+                    self.busy[name] = []
 
                 def release() -> None:
                     for name in names:
@@ -547,19 +547,19 @@ class Broker:
 
     def release(self, name: str) -> None:
         """What changed the topic is decided; those who waited go on, in order."""
-        for again in self._busy.pop(name, []):
+        for again in self.busy.pop(name, []):
             again()
 
     def parked(self, name: str, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> bool:
         """Whether the topic is being created, changed or deleted; then `again` is called when that is decided."""
-        return bool(self._busy) and self._parked(name, again, reply)
+        return bool(self.busy) and self._parked(name, again, reply)
 
     def keep_busy(self, name: str) -> None:
         """Requests for this topic wait until `release`."""
-        self._busy.setdefault(name, [])
+        self.busy.setdefault(name, [])
 
     def is_busy(self, name: str) -> bool:
-        return name in self._busy
+        return name in self.busy
 
     def _wait_for_room(self, size: int, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> None:
         """Memory is full of records that are being sealed; the write goes on when some of them are.
@@ -580,7 +580,7 @@ class Broker:
             later()
 
     def _parked(self, name: str, again: Callable[[], None], reply: Callable[[TopicsError], None]) -> bool:
-        waiting = self._busy.get(name)
+        waiting = self.busy.get(name)
         if waiting is None:
             return False
 
@@ -616,7 +616,7 @@ class Broker:
             assert first is not None
         self.state.next_topic_id = topic_id + 1
         self.creating += 1
-        self._busy[name] = []
+        self.busy[name] = []
         self.committer.submit(lane, CreateTopic(self, fact, topic, first, None if first is not None else reply))
 
     def check_no_alias(self, name: str) -> None:
@@ -627,7 +627,7 @@ class Broker:
     def _check_alias(self, name: str, alias: str) -> None:
         check_topic_name(alias, "alias")
         taken = alias in self.state.aliases or alias in self.aliases_in_flight
-        if taken or alias == name or alias in self.state.topics or alias in self._busy:
+        if taken or alias == name or alias in self.state.topics or alias in self.busy:
             raise Conflict(f'"{alias}" already names a topic', detail={"alias": alias})
 
     def _pending_bytes(self) -> int:

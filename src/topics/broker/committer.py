@@ -50,9 +50,6 @@ SLOW_SECONDS = 0.005
 # 80 ms then, a few every second under full load.
 QUICK_BYTES = 1 << 20
 
-# Whatever goes wrong with one commit, a bug of ours, is told and costs the others of its turn nothing.
-_NOT_TRUE = "a commit that stands in the log did not become true as a whole"
-
 SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000)
 
 
@@ -253,7 +250,7 @@ class Committer:
         self._scheduled = False
         # Commits are becoming true or failing, one behind the other. Whoever is told may ask for a write or a sync at once:
         # it must not be done before the last of them was told, or a later commit would be applied before an earlier one.
-        self._telling = False
+        self.telling = False
         # How many waited for the last write. For the next one: whether somebody and how many want a sync, and how many turns
         # were waited for it.
         self._crowd = 0
@@ -346,7 +343,7 @@ class Committer:
 
     def flush(self) -> None:
         """Write what is queued, apply what need not wait, start a sync for what must."""
-        if self._telling:
+        if self.telling:
             self._schedule()
             return
         for lane in self.lanes:
@@ -400,15 +397,9 @@ class Committer:
             return
         written_at = perf()
         wal_ms = (written_at - started) * 1000
-        depth = len(commits)
-        self.frames_total += depth
-        self.batches_total += 1
-        if depth > self.queue_depth_peak:
-            self.queue_depth_peak = depth
-        self._crowd = crowd
         lane.unsynced_records = records
         all_wait = records > self.margin
-        self._telling = True
+        self.telling = True
         try:
             for commit in commits:
                 commit.wal_ms = wal_ms
@@ -427,16 +418,29 @@ class Committer:
                 else:
                     try:
                         commit.apply()
-                    except Exception:
-                        log.exception(_NOT_TRUE)
+                    except Exception:  # noqa: BLE001 - told there
+                        self.not_true()
         finally:
-            self._telling = False
+            self.telling = False
+        self.wrote(lane, grown, len(commits), crowd)
+
+    def wrote(self, lane: Lane, grown: int, frames: int, waiters: int) -> None:
+        """So many frames were written, so many bytes long, and what need not be synced is true."""
+        self.frames_total += frames
+        self.batches_total += 1
+        if frames > self.queue_depth_peak:
+            self.queue_depth_peak = frames
+        self._crowd = waiters
         if not lane.syncing:
             if lane.waiting or lane.unsynced_records * 2 > self.margin:
                 self._start_sync(lane)
             elif self._sync_timer is None:
                 self._sync_later()
-        self.on_written(shard, grown)
+        self.on_written(lane.shard, grown)
+
+    def not_true(self) -> None:
+        """Whatever goes wrong with one commit, a bug of ours, is told and costs the others of its turn nothing."""
+        log.exception("a commit that stands in the log did not become true as a whole")
 
     def _sync_later(self) -> None:
         if self._sync_timer is None:
@@ -478,7 +482,7 @@ class Committer:
             lane.unsynced_records -= covered_records
             self._synced(lane, covered)
 
-        if lane.waiting and light and lane.is_quick and not self._telling:
+        if lane.waiting and light and lane.is_quick and not self.telling:
             covered, failure = 0, None
             try:
                 covered = sync()
@@ -498,17 +502,17 @@ class Committer:
         if not on_the_spot:
             # The next ones first, so that the disk has work while those who waited are answered.
             self._go_on(lane)
-        self._telling = True
+        self.telling = True
         try:
             for commit in safe:
                 commit.sync_ms = (now - commit.written_at) * 1000
                 commit.hold(-1)
                 try:
                     commit.apply()
-                except Exception:
-                    log.exception(_NOT_TRUE)
+                except Exception:  # noqa: BLE001 - told there
+                    self.not_true()
         finally:
-            self._telling = False
+            self.telling = False
         lane.settled_lsn = covered
         self.on_synced()
         if on_the_spot:
@@ -542,7 +546,7 @@ class Committer:
         self._fail(waiting, _read_only())
 
     def _fail(self, commits: list[Commit], error: TopicsError) -> None:
-        self._telling = True
+        self.telling = True
         try:
             for commit in reversed(commits):
                 commit.take_back()
@@ -552,7 +556,7 @@ class Committer:
                 except Exception:
                     log.exception("somebody could not be told of a failed write")
         finally:
-            self._telling = False
+            self.telling = False
 
 
 def _read_only() -> Unavailable:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from topics.broker.append import AnswerJoined
+from topics.broker.express import Express
 from topics.model.batch import decode_singles
 from topics.server.access import Caller
 from topics.server.http import Door, Request
@@ -25,7 +26,7 @@ READ_AT_ONCE = 256
 class Inbox:
     """The writes of one topic that have come in this turn."""
 
-    __slots__ = ("__weakref__", "_answer", "_name", "_service", "bodies", "requests", "sync")
+    __slots__ = ("__weakref__", "_answer", "_express", "_name", "_service", "bodies", "requests", "sync")
 
     def __init__(self, service: Service, name: str, answer: AnswerJoined) -> None:
         self._service = service
@@ -34,6 +35,7 @@ class Inbox:
         self.requests: list[Request] = []
         self.bodies: list[bytes] = []
         self.sync = False
+        self._express: Express | None = None
 
     @property
     def waiters(self) -> int:
@@ -66,8 +68,13 @@ class Inbox:
         # A lone writer gains nothing by waiting to be read.
         if len(requests) > 1:
             batch = decode_singles(bodies, broker.limits)
-            if batch is not None and broker.join(self._name, batch, requests, self._answer):
-                return
+            if batch is not None:
+                express = self._express
+                if express is None:
+                    express = self._express = Express(broker, self._name)
+                answer = self._answer
+                if express.write(batch, requests, answer) or broker.join(self._name, batch, requests, answer):
+                    return
         received_at = requests[0].received_at
         for request, body in zip(requests, bodies, strict=True):
             request.renew(body, received_at)

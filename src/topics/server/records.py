@@ -6,10 +6,12 @@ from time import perf_counter
 
 from msgspec import Struct
 
-from topics.broker.append import MILLISECONDS, Append, AppendGroup
+from topics.broker.append import MILLISECONDS, Append, Runs
 from topics.broker.broker import Broker
 from topics.broker.committer import CROWD
 from topics.broker.throttle import Throttle
+from topics.engine.partition import Partition
+from topics.engine.topic import Topic
 from topics.model.batch import Batch, decode_batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.server.access import caller_of
@@ -94,30 +96,31 @@ def _answer(request: Request, return_seqs: bool, waited_ms: float, outcome: Appe
         send_error(request, outcome)
 
 
-def answer_joined(group: AppendGroup, error: TopicsError | None) -> None:
-    """What `_answer` does for one write, for all single records that joined a group."""
+def answer_joined(topic: Topic, partition: Partition, timing: bytes, runs: Runs, error: TopicsError | None) -> None:
+    """What `_answer` does for one write, for runs of single records that were written together."""
     if error is not None:
-        for _, requests in group.joined:
+        for _, requests in runs:
             renew_all(requests)
             for request in requests:
                 send_error(request, error)
         return
     now = perf_counter()
-    for first_seq, requests in group.joined:
+    for first_seq, requests in runs:
         received_at = requests[0].received_at
         took = now - received_at
         if took >= SLOW_LEAST_SECONDS:
             renew_all(requests)
-        respond_together(requests, render_singles(group, first_seq, len(requests), took), now, received_at)
-    if group.waiters >= CROWD:
-        for _, requests in group.joined:
+        messages = render_singles(topic, partition.head_seq, timing, first_seq, len(requests), took)
+        respond_together(requests, messages, now, received_at)
+    if len(runs) > 1 and sum([len(requests) for _, requests in runs]) >= CROWD:
+        for _, requests in runs:
             if len(requests) == 1:
                 # Handled for itself among so many: let the next one wait for the others.
                 head = requests[0].head
                 head.door = head.memo.note.door
 
 
-def render_singles(group: AppendGroup, first_seq: int, count: int, took: float) -> list[bytes]:
+def render_singles(topic: Topic, head_seq: int, timing: bytes, first_seq: int, count: int, took: float) -> list[bytes]:
     """Whole messages: what writes of one record each are answered when they came and are answered together.
 
     They differ in their seqs only. (16 take 3 us.)
@@ -125,15 +128,15 @@ def render_singles(group: AppendGroup, first_seq: int, count: int, took: float) 
     us = int(took * 1_000_000)
     behind = b"".join(
         (
-            b'],"head_seq":%d' % group.partition.head_seq,
+            b'],"head_seq":%d' % head_seq,
             _BEHIND_HEAD,
             MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000),
             b",",
-            group.timing,
+            timing,
             b',"throttle_wait_ms":0.0}}',
         )
     )
-    name = group.topic.name_bytes
+    name = topic.name_bytes
     length = len(name) + len(behind) + _SINGLE_BYTES
     messages: list[bytes] = []
     while count:
