@@ -313,9 +313,8 @@ class Committer:
                 self.submit(lane, Note([]))
 
     def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._runtime.call_soon(self._turn_over)
+        self._scheduled = True
+        self._runtime.call_soon(self._turn_over)
 
     def _turn_over(self) -> None:
         """Write what has come; or wait for the next turn when many came lately.
@@ -344,7 +343,8 @@ class Committer:
     def flush(self) -> None:
         """Write what is queued, apply what need not wait, start a sync for what must."""
         if self.telling:
-            self._schedule()
+            if not self._scheduled:
+                self._schedule()
             return
         for lane in self.lanes:
             if lane.expected:
@@ -518,7 +518,7 @@ class Committer:
         if on_the_spot:
             # In the next turn, not here: a client with a thousand writes behind each other would have us go deeper with
             # each, and nobody else would be heard.
-            if lane.commits or lane.expected:
+            if (lane.commits or lane.expected) and not self._scheduled:
                 self._schedule()
             if lane.waiting and not lane.syncing:
                 self._start_sync(lane)

@@ -81,7 +81,8 @@ class Express:
         wal_ms = (perf() - started) * 1000
         committer.telling = True
         try:
-            broker.state.append(topic, partition, page, None)
+            partition.apply_append(page)
+            topic.last_write_ts = ts
             broker.appended(topic, partition, page.size)
             broker.counts.appends += count
             answer(topic, partition, timing(wal_ms, 0.0), ((first_seq, asked),), None)

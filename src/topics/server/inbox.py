@@ -44,8 +44,16 @@ class Inbox:
     def take(self, request: Request) -> bool:
         """Whether it waits here now. If not, there may be something to decide about it."""
         requests = self.requests
-        if not requests and not self._is_expected():
-            return False
+        if not requests:
+            service = self._service
+            broker = service.broker
+            if broker is None or service.stopping or service.throttle.closed:
+                return False
+            topic = broker.state.topics.get(self._name)
+            if topic is None:
+                return False
+            self.sync = topic.config.durability == "fsync"
+            broker.expect(topic, self)
         requests.append(request)
         self.bodies.append(request.body)
         return True
@@ -80,18 +88,6 @@ class Inbox:
             request.renew(body, received_at)
             request.head.door = None
             request.handle()
-
-    def _is_expected(self) -> bool:
-        service = self._service
-        broker = service.broker
-        if broker is None or service.stopping or service.throttle.closed:
-            return False
-        topic = broker.state.topics.get(self._name)
-        if topic is None:
-            return False
-        self.sync = topic.config.durability == "fsync"
-        broker.expect(topic, self)
-        return True
 
 
 def renew_all(requests: Sequence[Request]) -> None:

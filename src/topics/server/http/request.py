@@ -263,7 +263,8 @@ def respond_together(requests: Sequence[Request], messages: Iterable[bytes], now
         if request.ended is not None:
             request.ended(request)
             request.ended = None
-        connection.write(message)
+        write = connection.write
+        write(message)
         connection.current = None
         connection.since = now
         if connection.busy:
