@@ -270,6 +270,7 @@ class History:
         disk.fault = self.fault
         self.sync_fails = False
         self.faulty = self.chance.random() < 0.4
+        self.crowds = self.chance.choice([0, 0.2, 0.4])
         world = self.world
         world.change("fsync", durability="fsync")
         world.change("fsync2", durability="fsync")
@@ -315,6 +316,9 @@ class History:
 
     def step(self) -> None:
         chance, world = self.chance, self.world
+        if chance.random() < self.crowds:
+            self.crowd()
+            return
         what = chance.random()
         if what < 0.45:
             self.request()
@@ -341,6 +345,18 @@ class History:
         else:
             self.rest()
             self.check()
+
+    def crowd(self) -> None:
+        """Single records for one log, when nothing else may be on its way there; then perhaps others before they are read."""
+        chance, world = self.chance, self.world
+        for _ in range(chance.choice([0, 5, 50])):
+            world.runtime.step()
+        name = chance.choice(["disk", "memory", "gone", "short", "queue"])
+        for text in texts(self.numbers, chance.randint(2, 6), size=chance.choice([5, 60])):
+            world.hand_in(name, text)
+        if chance.random() < 0.7:
+            for _ in range(chance.choice([1, 2, 3])):
+                world.runtime.step()
 
     def request(self) -> None:
         chance, world = self.chance, self.world

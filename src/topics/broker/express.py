@@ -40,7 +40,7 @@ class Express:
         """As `Broker.join`, and done when this returns. False, and nothing has happened, when it must go the usual way."""
         broker = self._broker
         topic = broker.state.topics.get(self._name)
-        if topic is None or broker.busy or broker.keeper.full:
+        if topic is None or broker.keeper.full or (broker.busy and self._name in broker.busy):
             return False
         if (topic is not self._topic or topic.config is not self._config) and not self._is_easy(topic):
             return False
