@@ -1,8 +1,11 @@
 """Single records of many writers are read all at once; nobody can tell, whatever the others send."""
 
+import asyncio
 import errno
 import json
+import re
 from random import Random
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -320,6 +323,85 @@ async def test_a_stopping_server_takes_nobody_in(house: House) -> None:
     answers = await writers.turn(*[numbered(number) for number in range(6)])
     assert [answer.status for answer in answers] == [503] * 6
     house.service.stopping = False
+
+
+def split_answers(written: bytes) -> list[Answer]:
+    answers = []
+    while written:
+        head, _, rest = written.partition(b"\r\n\r\n")
+        length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
+        answers.append(parsed(head + b"\r\n\r\n" + rest[:length]))
+        written = rest[length:]
+    return answers
+
+
+def any_requests(chance: Random, number: int) -> list[tuple[bytes, Any]]:
+    """What a writer may send at once, each with what it must be answered: a status, or the data of the record."""
+    plain = raw("POST", "/v0/topics/t", numbered(100_000 + number))
+    broken = raw("POST", "/v0/topics/t", json.dumps(numbered(100_000 + number)).encode()[:-1] + b"x")
+    tagged = raw("POST", "/v0/topics/t", {"records": [{"data": 200_000 + number, "tag": "a"}]})
+    longer = raw("POST", "/v0/topics/t", numbered(10**9 + number))
+    stranger = raw("POST", "/v0/topics/other", numbered(100_000 + number))
+    choices: list[list[tuple[bytes, Any]]] = [
+        *[[(plain, 100_000 + number)]] * 6,
+        [(broken, 400)],
+        [(tagged, 200_000 + number)],
+        [(longer, 10**9 + number)],
+        [(stranger, None)],
+        [(plain, 100_000 + number), (longer, 10**9 + number)],
+        [(plain, 100_000 + number), (broken, 400), (tagged, 200_000 + number)],
+        [(raw("GET", "/v0/topics/t"), None)],
+    ]
+    return chance.choice(choices)
+
+
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+@pytest.mark.parametrize("seed", range(4))
+@in_house()
+async def test_whatever_a_writer_sends_next_is_answered_as_what_it_is(house: House, seed: int, durability: str) -> None:
+    await house.ask("PUT", "/v0/topics/t", {"durability": durability})
+    chance = Random(seed)
+    writers = await Writers(house, 6).settle_in()
+    expected: dict[int, Any] = {}
+    rounds = 60
+    for round_number in range(rounds):
+        due = []
+        rests = []
+        for position, (connection, sink) in enumerate(writers.connections):
+            sink.written = b""
+            requests = any_requests(chance, round_number * 10 + position)
+            text = b"".join([request for request, _ in requests])
+            cut = chance.randrange(1, len(text)) if chance.random() < 0.2 else len(text)
+            connection.data_received(text[:cut])
+            rests.append((connection, text[cut:]))
+            due.append((sink, [wanted for _, wanted in requests]))
+            if chance.random() < 0.1:
+                await asyncio.sleep(0)
+        for connection, rest in rests:
+            if rest:
+                connection.data_received(rest)
+        await until(lambda due=due: all(len(split_answers(sink.written)) == len(wanted) for sink, wanted in due))
+        for sink, wanted in due:
+            for answer, want in zip(split_answers(sink.written), wanted, strict=True):
+                assert answer.status == (want if want == 400 else 200 if answer.status != 201 else 201)
+                if want not in (None, 400):
+                    assert answer.json["count"] == 1
+                    assert answer.json["first_seq"] not in expected
+                    expected[answer.json["first_seq"]] = want
+    records = await records_of(house)
+    assert {seq: data for seq, data in records.items() if data} == expected
+    assert not any(connection.closed for connection, _ in writers.connections)
+
+
+@in_house()
+async def test_a_connection_that_writes_with_others_is_not_idle(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    before = perf_counter()
+    await writers.turn(*[numbered(number) for number in range(6)])
+    for connection, _ in writers.connections:
+        assert connection.since >= before
+        connection.sweep(before + connection.limits.keep_alive_timeout)
+        assert not connection.closed
 
 
 WITH_KEY = ("Authorization: Bearer k",)
