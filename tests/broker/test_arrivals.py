@@ -66,6 +66,25 @@ def test_letters_of_a_turn_are_opened_once_and_are_one_frame() -> None:
     assert house.datas("t") == [0, 1, 2, 3]
 
 
+def test_what_comes_while_others_are_opened_is_not_forgotten() -> None:
+    house = House()
+    house.append("t", 0)
+    house.append("other", 0)
+    late = Letters(house, "other")
+
+    class Hasty(Letters):
+        def open(self) -> None:
+            super().open()
+            late.put(2)
+
+    hasty = Hasty(house)
+    hasty.put(1)
+    house.runtime.run()
+    assert house.broker.committer.idle
+    assert house.datas("t") == [0, 1]
+    assert house.datas("other") == [0, 2]
+
+
 def test_what_must_be_synced_and_comes_during_a_sync_is_opened_when_that_is_over() -> None:
     house = fsync_house()
     letters = Letters(house, sync=True)

@@ -352,6 +352,9 @@ class Committer:
         self._scheduled = self._sync_wanted = False
         self._turns_waited = self._crowd_seen = 0
         for lane in self.lanes:
+            if lane.expected and not self._scheduled:
+                # Come while others were opened, who may have been answered at once.
+                self._schedule()
             if lane.commits:
                 self._write(lane)
 
