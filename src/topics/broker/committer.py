@@ -7,6 +7,8 @@ answered, in the order they were submitted.
     submit -> [end of the turn] write -> apply                     a topic of class memory or disk
     submit -> [end of the turn] write -> [aside] sync -> apply     class fsync, and whatever creates or deletes a topic
 
+Single records that have gathered for one topic may be written for themselves, before the others of their turn: see `express.py`.
+
 What must be synced and comes while a sync runs is written when that ends, and then synced together. (64 writers of single
 records: two writes for each sync otherwise, and the loop's work for each.)
 

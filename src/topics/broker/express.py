@@ -81,8 +81,7 @@ class Express:
         wal_ms = (perf() - started) * 1000
         committer.telling = True
         try:
-            partition.apply_append(page)
-            topic.last_write_ts = ts
+            broker.state.append(topic, partition, page, None)
             broker.appended(topic, partition, page.size)
             broker.counts.appends += count
             answer(topic, partition, timing(wal_ms, 0.0), ((first_seq, asked),), None)
