@@ -9,8 +9,6 @@ import pytest
 
 from tests.broker.house import SMALL, House
 from topics.broker.express import Express
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
 from topics.model.batch import decode_batch, decode_singles
 from topics.model.config import DEFAULT_CONFIG, ConfigChange
 from topics.model.errors import TopicsError
@@ -39,8 +37,9 @@ class Riders:
     def _batch(self, numbers: Sequence[int]) -> Any:
         return decode_singles([b'{"records":[{"data":%d}]}' % number for number in numbers], self.house.limits)
 
-    def answer(self, topic: Topic, _partition: Partition, timing: bytes, runs: Any, error: TopicsError | None) -> None:
-        assert topic.name == self.topic
+    def answer(self, name: bytes, head_seq: int, timing: bytes, runs: Any, error: TopicsError | None) -> None:
+        topic = self.house.broker.topic(self.topic)
+        assert (name, head_seq) == (topic.name_bytes, topic.partitions[0].head_seq)
         if error is not None:
             self.errors.append(error)
             return

@@ -138,9 +138,8 @@ class TornWorld(World):
         self.promises.writes.append(asked.write)
         return True
 
-    def answer_joined(
-        self, topic: Topic, partition: Partition, _timing: bytes, runs: Runs, error: TopicsError | None
-    ) -> None:
+    def answer_joined(self, name: bytes, head_seq: int, _timing: bytes, runs: Runs, error: TopicsError | None) -> None:
+        topic = self.broker.state.topics.get(name.decode())
         for first_seq, run in runs:
             for seq, asked in enumerate(run, first_seq):
                 write = asked.write
@@ -149,7 +148,9 @@ class TornWorld(World):
                     write.state = "unknown" if error.code == "read_only" else "refused"
                     self.errors.append(error)
                 else:
-                    self._acked(write, self.placed(topic, partition, seq, 1))
+                    assert topic is not None
+                    assert seq <= head_seq == topic.partitions[0].head_seq
+                    self._acked(write, self.placed(topic, topic.partitions[0], seq, 1))
 
     def placed(self, topic: Topic, partition: Partition, first_seq: int, count: int) -> Append:
         """What somebody is told whose records are there from `first_seq` on."""

@@ -33,8 +33,8 @@ Reply = Callable[["Append | TopicsError"], None]
 MILLISECONDS = [b"%d.%03d" % divmod(us, 1000) for us in range(5000)]
 # Runs of those who wrote one record each, each with the seq of its first.
 Runs = Sequence[tuple[int, Sequence[Any]]]
-# Answers all of them, with their seqs or with the error; the bytes are the part of `performance` that they share.
-AnswerJoined = Callable[[Topic, Partition, bytes, Runs, TopicsError | None], None]
+# Answers all of them, with their seqs or with the error. They share the topic's name, its head and a part of `performance`.
+AnswerJoined = Callable[[bytes, int, bytes, Runs, TopicsError | None], None]
 
 
 class Append(Struct, gc=False):
@@ -206,7 +206,7 @@ class AppendGroup(Commit):
         for member in members:
             member.reply(member)
         if joined:
-            self.answer(topic, partition, self.timing, joined, None)
+            self.answer(topic.name_bytes, partition.head_seq, self.timing, joined, None)
         if key is not None:
             self._finish_key(key, lambda reply: deduped(topic, partition, self.first_seq, page.count, reply))
         # Members and group point at each other; let go, or every turn leaves work for the garbage collector (9 % of it).
@@ -226,7 +226,7 @@ class AppendGroup(Commit):
         for member in self.members:
             member.reply(error)
         if self.joined:
-            self.answer(self.topic, self.partition, b"", self.joined, error)
+            self.answer(self.topic.name_bytes, self.partition.head_seq, b"", self.joined, error)
         key = self.key
         if key is not None:
             self._finish_key(key, lambda _: error)
@@ -248,7 +248,7 @@ def timing(wal_ms: float, sync_ms: float) -> bytes:
     return b'"wal_append_ms":%b,"fsync_ms":%.3f' % (wal, sync_ms)
 
 
-def nobody_waits(_topic: Topic, _partition: Partition, _timing: bytes, _runs: Runs, _error: TopicsError | None) -> None:
+def nobody_waits(_name: bytes, _head_seq: int, _timing: bytes, _runs: Runs, _error: TopicsError | None) -> None:
     pass
 
 

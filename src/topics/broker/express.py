@@ -84,7 +84,7 @@ class Express:
             broker.state.append(topic, partition, page, None)
             broker.appended(topic, partition, page.size)
             broker.counts.appends += count
-            answer(topic, partition, timing(wal_ms, 0.0), ((first_seq, asked),), None)
+            answer(topic.name_bytes, first_seq + count - 1, timing(wal_ms, 0.0), ((first_seq, asked),), None)
         except Exception:  # noqa: BLE001 - told there
             committer.not_true()
         finally:

@@ -10,8 +10,6 @@ from topics.broker.append import MILLISECONDS, Append, Runs
 from topics.broker.broker import Broker
 from topics.broker.committer import CROWD
 from topics.broker.throttle import Throttle
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
 from topics.model.batch import Batch, decode_batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.server.access import caller_of
@@ -96,7 +94,7 @@ def _answer(request: Request, return_seqs: bool, waited_ms: float, outcome: Appe
         send_error(request, outcome)
 
 
-def answer_joined(topic: Topic, partition: Partition, timing: bytes, runs: Runs, error: TopicsError | None) -> None:
+def answer_joined(name: bytes, head_seq: int, timing: bytes, runs: Runs, error: TopicsError | None) -> None:
     """What `_answer` does for one write, for runs of single records that were written together."""
     if error is not None:
         for _, requests in runs:
@@ -110,7 +108,7 @@ def answer_joined(topic: Topic, partition: Partition, timing: bytes, runs: Runs,
         took = now - received_at
         if took >= SLOW_LEAST_SECONDS:
             renew_all(requests)
-        messages = render_singles(topic, partition.head_seq, timing, first_seq, len(requests), took)
+        messages = render_singles(name, head_seq, timing, first_seq, len(requests), took)
         respond_together(requests, messages, now, received_at)
     if len(runs) > 1 and sum([len(requests) for _, requests in runs]) >= CROWD:
         for _, requests in runs:
@@ -120,7 +118,7 @@ def answer_joined(topic: Topic, partition: Partition, timing: bytes, runs: Runs,
                 head.door = head.memo.note.door
 
 
-def render_singles(topic: Topic, head_seq: int, timing: bytes, first_seq: int, count: int, took: float) -> list[bytes]:
+def render_singles(name: bytes, head_seq: int, timing: bytes, first_seq: int, count: int, took: float) -> list[bytes]:
     """Whole messages: what writes of one record each are answered when they came and are answered together.
 
     They differ in their seqs only. (16 take 3 us.)
@@ -136,7 +134,6 @@ def render_singles(topic: Topic, head_seq: int, timing: bytes, first_seq: int, c
             b',"throttle_wait_ms":0.0}}',
         )
     )
-    name = topic.name_bytes
     length = len(name) + len(behind) + _SINGLE_BYTES
     messages: list[bytes] = []
     while count:
