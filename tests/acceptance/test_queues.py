@@ -319,7 +319,7 @@ def test_a_wait_ends_in_time_and_hinders_nobody(queue: QueueApi) -> None:
 
 
 def test_a_delayed_job_becomes_claimable_in_time(queue: QueueApi) -> None:
-    queue.append_records({"data": "later", "delay_ms": 200}, {"data": "now"})
+    queue.append_records({"data": "later", "delay_ms": 1500}, {"data": "now"})
     assert queue.counters() == (1, 0, 0)
     assert [job["data"] for job in queue.jobs(max=5)] == ["now"]
     assert queue.seqs() == [1, 2], "readers see it at once"
