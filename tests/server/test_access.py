@@ -1,6 +1,7 @@
 """Who may do what: keys, scopes and prefixes on every route."""
 
 import asyncio
+import gzip
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -143,6 +144,18 @@ async def test_key_with_the_scope_gets_through(house: House) -> None:
     assert (await house.ask("DELETE", "/v0/topics/a", key="deleter")).json["deleted"] is True
     for key in ("full", "tenant"):
         assert (await house.ask("POST", "/v0/topics/t42:jobs", RECORDS, key=key)).status in (200, 201)
+
+
+@in_house(API_KEYS=KEYS, MAX_BODY_BYTES="1000")
+async def test_strangers_are_told_nothing_about_their_bodies(house: House) -> None:
+    large = {"records": [{"data": "x" * 2000}]}
+    packed = ("Content-Encoding: gzip",)
+    for key, status in ((None, 401), ("wrong", 401), ("reader", 403), ("full", 413)):
+        assert (await house.ask("POST", "/v0/topics/t", large, key=key)).status == status
+        answer = await house.ask("POST", "/v0/topics/t", gzip.compress(b"x" * 2000), key=key, headers=packed)
+        assert answer.status == status
+        answer = await house.ask("POST", "/v0/topics/t", b"no gzip", key=key, headers=packed)
+        assert answer.status == (400 if status == 413 else status)
 
 
 @in_house(API_KEYS=KEYS)

@@ -243,7 +243,8 @@ class Assembler:
     def _judge_body(self, head: RequestHead) -> None:
         refusal = None
         length = head.content_length
-        if self._admit is not None and (length > ADMIT_BYTES or length == CHUNKED or head.expects_continue):
+        least = min(ADMIT_BYTES, self._limits.max_body_bytes)
+        if self._admit is not None and (length > least or length == CHUNKED or head.coding or head.expects_continue):
             refusal = self._admit(head)
         if refusal is None:
             if length > self._limits.max_body_bytes:
