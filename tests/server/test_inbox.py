@@ -404,6 +404,23 @@ async def test_a_connection_that_writes_with_others_is_not_idle(house: House) ->
         assert not connection.closed
 
 
+@in_house(SLOW_MS="60000")
+async def test_those_who_go_while_they_wait_are_not_slow_for_having_written_before(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    slow: list[Request] = []
+    house.listener.slow = lambda request, _status, _body: slow.append(request)
+    for connection, _ in writers.connections:
+        # Only who comes first is told when; the others may not have been first for hours.
+        connection._again[0].received_at -= 3600
+        connection.slow_seconds = 60
+    writers.send(*[numbered(number) for number in range(6)])
+    assert not writers.handled
+    writers.connections[1][0].connection_lost(None)
+    writers.connections[2][0].drain()
+    await until(lambda: all(sink.written for _, sink in writers.connections[2:]))
+    assert slow == []
+
+
 WITH_KEY = ("Authorization: Bearer k",)
 
 
@@ -444,6 +461,26 @@ async def test_a_key_without_a_free_slot_is_refused_and_every_slot_comes_back(ho
     writers.connections[3][0].connection_lost(None)
     assert caller.inflight == 3
     await until(lambda: all(sink.written for _, sink in writers.connections[:3]))
+    assert caller.inflight == 0
+
+
+@in_house(API_KEYS="k", MAX_INFLIGHT_PER_KEY="4")
+async def test_a_writer_who_is_gone_before_the_throttle_keeps_it_waiting_holds_no_slot(house: House) -> None:
+    await house.ask("POST", "/v0/topics/t", numbered(0), key="k")
+    writers = Writers(house, 4, headers=WITH_KEY)
+    await writers.turn(*[numbered(0)] * 4)
+    caller = caller_of_all(writers)
+    await writers.settle_in()
+    writers.send(numbered(1), numbered(2), numbered(3), b"{")
+    assert not writers.handled
+    writers.connections[0][0].connection_lost(None)
+    throttle = house.service.throttle
+    throttle._runtime = house.runtime
+    for _ in range(30):
+        throttle.observe(80.0)
+    await until(lambda: throttle.parked == 4)
+    throttle.stop()
+    await until(lambda: all(sink.written for _, sink in writers.connections[1:]))
     assert caller.inflight == 0
 
 

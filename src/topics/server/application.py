@@ -65,7 +65,8 @@ class TopicsApplication:
             admission: Admission | None = request.head.memo  # type: ignore[assignment]
             if admission is None or admission.once:
                 admission = self._gate.admit(request.head)
-            if admission.counted and request.ended is None:
+            # One whose client went while it waited with others holds nothing: nobody would give it back.
+            if admission.counted and request.ended is None and not request.closed:
                 hold_request(request, admission.caller, self._max_inflight)
             admission.handler(request, admission.name)
         except TopicsError as error:

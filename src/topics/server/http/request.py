@@ -256,6 +256,8 @@ def respond_together(requests: Sequence[Request], messages: Iterable[bytes], now
         connection = request._connection
         if connection.last:
             request.answered = False
+            # The object may have been received for an earlier request.
+            request.received_at = oldest
             request.respond(200, message.partition(b"\r\n\r\n")[2])
             continue
         if not request.answered:
