@@ -85,6 +85,25 @@ def test_what_comes_while_others_are_opened_is_not_forgotten() -> None:
     assert house.datas("other") == [0, 2]
 
 
+def test_letters_that_cannot_be_opened_cost_nobody_else_anything() -> None:
+    house = House()
+    house.append("t", 0)
+
+    class Torn(Letters):
+        def open(self) -> None:
+            self.waiting = []
+            raise RuntimeError("whatever it is")
+
+    torn, letters = Torn(house), Letters(house)
+    torn.put(1)
+    letters.put(2)
+    house.runtime.run()
+    assert letters.opened == [1]
+    letters.put(3)
+    house.runtime.run()
+    assert house.datas("t") == [0, 2, 3]
+
+
 def test_what_must_be_synced_and_comes_during_a_sync_is_opened_when_that_is_over() -> None:
     house = fsync_house()
     letters = Letters(house, sync=True)
