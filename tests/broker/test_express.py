@@ -1,6 +1,8 @@
 """The express way leads where the usual one does, and is not taken when there is anything else to think of."""
 
 import errno
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -145,6 +147,21 @@ def test_a_configuration_that_changes_is_noticed() -> None:
     assert_not_taken(house, riders)
     house.configure("t", durability="disk")
     assert riders.ride(3, 4)
+
+
+def test_a_topic_that_is_deleted_is_not_held() -> None:
+    house = House()
+    house.configure("t")
+    riders = Riders(house)
+    riders.walk(0)
+    house.runtime.run()
+    assert riders.ride(1, 2)
+    topic = weakref.ref(house.broker.topic("t"))
+    house.ask(house.broker.delete_topic, "t", if_empty=False)
+    house.runtime.run()
+    gc.collect()
+    assert topic() is None
+    assert not riders.ride(3, 4)
 
 
 def test_a_quota_of_the_server_is_left_to_the_usual_way() -> None:

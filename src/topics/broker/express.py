@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 class Express:
     """The short way to the topic of one name."""
 
-    __slots__ = ("_broker", "_config", "_lane", "_name", "_topic")
+    __slots__ = ("_broker", "_config", "_lane", "_name", "_topic_id")
 
     def __init__(self, broker: "Broker", name: str) -> None:
         self._broker = broker
         self._name = name
-        # The topic and the configuration that were found easy, and where its writes go.
-        self._topic: Topic | None = None
+        # The topic and the configuration that were found easy, and where its writes go. Not the topic itself: it may be deleted
+        # while connections that have written to it stay open.
+        self._topic_id = -1
         self._config: TopicConfig | None = None
         self._lane: Lane = broker.committer.lanes[0]
 
@@ -42,7 +43,7 @@ class Express:
         topic = broker.state.topics.get(self._name)
         if topic is None or broker.keeper.full or (broker.busy and self._name in broker.busy):
             return False
-        if (topic is not self._topic or topic.config is not self._config) and not self._is_easy(topic):
+        if (topic.id != self._topic_id or topic.config is not self._config) and not self._is_easy(topic):
             return False
         lane = self._lane
         shard = lane.shard
@@ -103,7 +104,7 @@ class Express:
             or self._broker.limits.max_total_bytes
         ):
             return False
-        self._topic = topic
+        self._topic_id = topic.id
         self._config = config
         self._lane = self._broker.committer.lane_of(topic.id)
         return True
