@@ -291,7 +291,7 @@ def broker_metrics(broker: Broker) -> list[Metric]:
         _counter("topics_records_deleted_total", "Records deleted on purpose.", totals.deleted),
         _counter("topics_wal_frames_total", "Frames written to the log.", committer.frames_total),
         _counter(
-            "topics_wal_batches_total", "Writes to the log, each with all frames of a turn.", committer.batches_total
+            "topics_wal_batches_total", "Writes to the log, each with one frame or several.", committer.batches_total
         ),
         _counter("topics_wal_fsyncs_total", "Syncs of the log.", committer.syncs_total),
         _counter("topics_wal_bytes_written_total", "Bytes of log.", sum([shard.bytes_written for shard in shards])),
