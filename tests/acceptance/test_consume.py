@@ -272,9 +272,13 @@ def test_a_poll_is_woken_by_the_append(topic: TopicApi, group: GroupApi) -> None
 def test_a_poll_ends_empty_a_little_before_its_time(topic: TopicApi, group: GroupApi) -> None:
     topic.append(1)
     group.ack(1)
-    started = time.monotonic()
-    assert group.consume(timeout_seconds=1)["messages"] == []
-    assert 0.5 < time.monotonic() - started < 1.0
+    took = []
+    # A busy machine may add what it likes, but not every time.
+    while not took or (took[-1] >= 1.0 and len(took) < 10):
+        started = time.monotonic()
+        assert group.consume(timeout_seconds=1)["messages"] == []
+        took.append(time.monotonic() - started)
+    assert 0.5 < took[-1] < 1.0, took
 
 
 def test_the_wait_can_be_asked_for_by_a_header(topic: TopicApi, group: GroupApi) -> None:

@@ -79,9 +79,9 @@ def test_a_frame_behind_unused_room_is_found_wherever_it_stands(place: int) -> N
 
 def test_the_room_of_a_whole_file_is_passed_in_a_moment() -> None:
     view = memoryview(bytes(64 << 20) + b"torn" * 50)
-    started = time.perf_counter()
+    started = time.process_time()
     assert list(find_frames(view, 96, 0)) == []
-    assert time.perf_counter() - started < 1.5
+    assert time.process_time() - started < 3
 
 
 @given(st.binary(max_size=200))
