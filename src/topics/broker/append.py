@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from topics.broker.committer import Commit
 from topics.engine.partition import Partition
-from topics.engine.segment import PAGE_RECORDS
+from topics.engine.segment import PAGE_RECORDS_MOST
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, Throttled, TopicFull, TopicsError
@@ -301,7 +301,7 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
         broker.check_total_bytes((topic, partition, count, batch.size))
     member = Append(topic, partition, partition.next_seq, count, key, reply)
     group = partition.gathering
-    if group is not None and key is None and delays is None and group.records + count <= PAGE_RECORDS:
+    if group is not None and key is None and delays is None and group.records + count <= PAGE_RECORDS_MOST:
         group.add(batch, member)
         return None
     group = open_group(broker, topic, partition, takes_unseen(topic, broker.limits))
@@ -317,7 +317,7 @@ def decide_append(broker: "Broker", topic: Topic, batch: Batch, reply: Reply) ->
 
 def open_group(broker: "Broker", topic: Topic, partition: Partition, unseen: bool) -> AppendGroup:
     """A group without writes, for now. `unseen`: plain writes may join it without a decision."""
-    return AppendGroup(broker, topic, partition, PAGE_RECORDS if unseen else 0)
+    return AppendGroup(broker, topic, partition, PAGE_RECORDS_MOST if unseen else 0)
 
 
 def takes_unseen(topic: Topic, limits: Limits) -> bool:

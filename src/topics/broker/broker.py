@@ -26,7 +26,7 @@ from topics.broker.runtime import Runtime
 from topics.broker.stages import expire_stages
 from topics.broker.versions import Version
 from topics.engine.partition import Partition
-from topics.engine.segment import PAGE_RECORDS
+from topics.engine.segment import PAGE_RECORDS_MOST
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, merged
@@ -341,7 +341,7 @@ class Broker:
             return False
         partition = topic.partitions[0]
         group: AppendGroup | None = partition.gathering
-        if group is None or group.records + batch.count > PAGE_RECORDS:
+        if group is None or group.records + batch.count > PAGE_RECORDS_MOST:
             if not takes_unseen(topic, self.limits):
                 return False
             group = partition.gathering = open_group(self, topic, partition, True)

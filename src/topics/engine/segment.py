@@ -22,6 +22,8 @@ from topics.model.page import Page, fold, page_times, part, record_sizes, split
 # small enough that taking one record out of a page stays cheap.
 PAGE_RECORDS = 256
 PAGE_BYTES = 128 << 10
+# Nothing larger is kept in one page, whoever has made it.
+PAGE_RECORDS_MOST = 512
 # A page of so many records stands for itself: to copy them once more would cost a write of 100 a quarter of its time.
 LARGE_RECORDS = 64
 
@@ -444,7 +446,7 @@ class HotSegment(Segment):
     def _put_large(self, page: Page) -> None:
         """It stays as it is, or in parts, and what came before it is folded without it."""
         self._fold()
-        for each in split(page, PAGE_RECORDS) if page.count > PAGE_RECORDS * 2 else (page,):
+        for each in split(page, PAGE_RECORDS) if page.count > PAGE_RECORDS_MOST else (page,):
             self.pages.append(each)
             self._starts.append(each.first_seq)
 

@@ -14,6 +14,7 @@ import msgspec
 from topics.model.page import SEPARATOR, Page, page_times
 
 
+@cache
 def record_schema(pa: Any) -> Any:
     """A record as a row: what segments hold and bulk reads answer."""
     return pa.schema(
@@ -179,7 +180,9 @@ def _split(pa: Any, texts: list[bytes]) -> Any:
     """JSON texts as they are; taken apart in C++, where other threads can go on meanwhile."""
     import pyarrow.compute as pc
 
-    return pc.split_pattern(pa.array(texts, pa.binary()), pattern=SEPARATOR).flatten().cast(pa.string())
+    values = pc.split_pattern(pa.array(texts, pa.binary()), pattern=SEPARATOR).flatten()
+    # Taken as the text it is known to be. A cast would look at every byte again.
+    return pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
 
 
 def _texts(pa: Any, columns: list[tuple[bytes | None, int]]) -> Any:

@@ -35,6 +35,11 @@ from topics.storage.fs import File, FileSystem
 ROOT = "segments"
 BATCH_RECORDS = 4096
 BATCH_BYTES = 8 << 20
+# Batches are made in stacks of about this size. More would be memory that is touched for the first time, less would have the
+# thread that seals ask for the interpreter more often, and the loop wait for it.
+STACK_BYTES = 4 << 20
+# Smaller parts of a batch are put together before they are written.
+SMALL_BYTES = 64 << 10
 # About the most that is taken out of a file for the sake of one record.
 PAGE_BYTES = 1 << 20
 _KEY = b"topics"
@@ -508,11 +513,26 @@ def _groups(pages: Sequence[Page]) -> list[list[Page]]:
     return groups
 
 
+def _stacks(groups: list[list[Page]]) -> list[list[list[Page]]]:
+    """Neighbouring groups that are made into columns together."""
+    stacks: list[list[list[Page]]] = []
+    size = 0
+    for group in groups:
+        more = sum([page.size for page in group])
+        if not stacks or size + more > STACK_BYTES:
+            stacks.append([])
+            size = 0
+        stacks[-1].append(group)
+        size += more
+    return stacks
+
+
 def _write_rows(pa: Any, fs: FileSystem, path: str, pages: Sequence[Page]) -> tuple[int, int, int]:
     """The file of the records, synced. Answers from where to where its batches stand, and the checksum of what is around.
 
-    Each batch is made, written and let go before the next: memory that is touched for the first time was a third of what
-    sealing cost when the whole file was put together first.
+    A few batches are made, written and let go before the next: memory that is touched for the first time was a third of what
+    sealing cost when the whole file was put together first. (0.17 us a record, 0.29 with each batch made for itself and
+    every part of it handed over. Writers of 100 records a request are kept from a quarter of what they could do by sealing.)
 
     Arrow wants the footer's metadata before the first batch. It gets as many bytes of nothing, which are replaced by the
     checksums when the footer comes.
@@ -523,16 +543,23 @@ def _write_rows(pa: Any, fs: FileSystem, path: str, pages: Sequence[Page]) -> tu
     file = fs.open(path, create=True)
     try:
         sink = _Sink(file)
-        with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), record_schema(pa), metadata={_KEY: nothing}) as writer:
+        stream = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SMALL_BYTES)
+        with pa.ipc.new_file(stream, record_schema(pa), metadata={_KEY: nothing}) as writer:
+            stream.flush()
             frame = xxh3_64(b"".join(sink.parts))
             sink.write_out()
             entries = []
-            for group in groups:
-                start = sink.position
-                batch = record_batch(pa, group)
-                writer.write_batch(batch)
-                checksum = sink.write_out()
-                entries.append(Batch(group[0].first_seq, batch.num_rows, start, sink.position - start, checksum))
+            for stack in _stacks(groups):
+                rows = record_batch(pa, [page for group in stack for page in group])
+                first_seq = stack[0][0].first_seq
+                for group in stack:
+                    start, seq = sink.position, group[0].first_seq
+                    count = group[-1].last_seq - seq + 1
+                    writer.write_batch(rows.slice(seq - first_seq, count))
+                    stream.flush()
+                    checksum = sink.write_out()
+                    entries.append(Batch(seq, count, start, sink.position - start, checksum))
+        stream.flush()
         footer = b"".join(sink.parts)
         assert footer.count(nothing) == 1
         sink.parts = [memoryview(footer.replace(nothing, _footer(entries).ljust(len(nothing))))]
