@@ -177,10 +177,16 @@ def _numbers(pa: Any, kind: Any, values: "array[int]") -> Any:
 
 
 def _split(pa: Any, texts: list[bytes]) -> Any:
-    """JSON texts as they are; taken apart in C++, where other threads can go on meanwhile."""
+    """JSON texts as they are; taken apart in C++, where other threads can go on meanwhile.
+
+    (To put 4 MB together takes 0.3 ms in which they cannot; pyarrow's own way to take in a list of bytes 0.8.)
+    """
     import pyarrow.compute as pc
 
-    values = pc.split_pattern(pa.array(texts, pa.binary()), pattern=SEPARATOR).flatten()
+    text = SEPARATOR.join(texts)
+    ends = pa.py_buffer(array("i", (0, len(text))))
+    whole = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(text)])
+    values = pc.split_pattern(whole, pattern=SEPARATOR).flatten()
     # Taken as the text it is known to be. A cast would look at every byte again.
     return pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
 
