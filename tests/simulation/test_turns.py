@@ -124,7 +124,7 @@ class TornWorld(World):
     def hand_in(self, topic: str, text: Text) -> bool:
         """Into the inbox of the topic, as a connection does whose head is known; there must be such a topic."""
         asked = Asked(self, topic, text)
-        inbox = self.inboxes.setdefault(topic, Inbox(self, topic, self.answer))  # type: ignore[arg-type]
+        inbox = self.inboxes.setdefault(topic, Inbox(self, self.broker, topic, self.answer))  # type: ignore[arg-type]
         if not inbox.take(asked):  # type: ignore[arg-type]
             return False
         self.promises.writes.append(asked.write)

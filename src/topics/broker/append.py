@@ -31,6 +31,7 @@ Reply = Callable[["Append | TopicsError"], None]
 # Whole microseconds as milliseconds; most writes take less than these. (Formatting a number takes 0.2 us, and more when it is
 # done once in a while.)
 MILLISECONDS = [b"%d.%03d" % divmod(us, 1000) for us in range(5000)]
+MILLISECONDS_MOST = len(MILLISECONDS)
 # Runs of those who wrote one record each, each with the seq of its first.
 Runs = Sequence[tuple[int, Sequence[Any]]]
 # Answers all of them, with their seqs or with the error. They share the topic's name, its head and a part of `performance`.
@@ -236,9 +237,9 @@ class AppendGroup(Commit):
 def timing(wal_ms: float, sync_ms: float) -> bytes:
     """The part of an answer's `performance` that all writes of a frame share."""
     us = int(wal_ms * 1000)
-    wal = MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000)
+    wal = MILLISECONDS[us] if us < MILLISECONDS_MOST else b"%d.%03d" % divmod(us, 1000)
     if not sync_ms:
-        return b"".join((b'"wal_append_ms":', wal, b',"fsync_ms":0.000'))
+        return b'"wal_append_ms":%b,"fsync_ms":0.000' % wal
     return b'"wal_append_ms":%b,"fsync_ms":%.3f' % (wal, sync_ms)
 
 

@@ -332,14 +332,16 @@ class Committer:
         50 to 55 of them share one, 32 without).
         """
         waited = self._turns_waited
-        if self._crowd >= CROWD and waited < TURNS_MOST:
-            crowd = self._sync_crowd() if self._sync_wanted else 0
-            if not waited or crowd > self._crowd_seen:
-                self._turns_waited = waited + 1
-                self._crowd_seen = crowd
-                self._runtime.call_soon(self._turn_over)
-                return
-        self.flush()
+        wait = not waited and self._crowd >= CROWD
+        if self._sync_wanted and self._crowd >= CROWD and waited < TURNS_MOST:
+            crowd = self._sync_crowd()
+            wait = wait or crowd > self._crowd_seen
+            self._crowd_seen = crowd
+        if wait:
+            self._turns_waited = waited + 1
+            self._runtime.call_soon(self._turn_over)
+        else:
+            self.flush()
 
     def _sync_crowd(self) -> int:
         """How many wait for the next sync."""

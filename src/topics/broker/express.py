@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 class Express:
     """The short way to the topic of one name."""
 
-    __slots__ = ("_broker", "_config", "_lane", "_name", "_topic_id")
+    __slots__ = ("_broker", "_config", "_lane", "_name", "_now_ms", "_perf", "_topic_id")
 
     def __init__(self, broker: "Broker", name: str) -> None:
         self._broker = broker
         self._name = name
+        self._perf = broker.runtime.perf
+        self._now_ms = broker.runtime.now_ms
         # The topic and the configuration that were found easy, and where its writes go. Not the topic itself: it may be deleted
         # while connections that have written to it stay open.
         self._topic_id = -1
@@ -64,10 +66,8 @@ class Express:
             or committer.telling
         ):
             return False
-        runtime = broker.runtime
-        perf = runtime.perf
-        started = perf()
-        ts = runtime.now_ms()
+        started = self._perf()
+        ts = self._now_ms()
         if ts < partition.last_ts:
             ts = partition.last_ts
         page = Page(first_seq, count, ts, batch.data, None, None, None, batch.size)
@@ -79,7 +79,7 @@ class Express:
             return False
         committer.next_lsn = lsn + 1
         lane.unsynced_records = records
-        wal_ms = (perf() - started) * 1000
+        wal_ms = (self._perf() - started) * 1000
         committer.telling = True
         try:
             broker.state.append(topic, partition, page, None)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from topics.broker.append import AnswerJoined
+from topics.broker.broker import Broker
 from topics.broker.express import Express
 from topics.model.batch import decode_singles
 from topics.server.access import Caller
@@ -26,16 +27,29 @@ READ_AT_ONCE = 256
 class Inbox:
     """The writes of one topic that have come in this turn."""
 
-    __slots__ = ("__weakref__", "_answer", "_express", "_name", "_service", "bodies", "requests", "sync")
+    __slots__ = (
+        "__weakref__",
+        "_answer",
+        "_broker",
+        "_express",
+        "_limits",
+        "_name",
+        "_service",
+        "bodies",
+        "requests",
+        "sync",
+    )
 
-    def __init__(self, service: Service, name: str, answer: AnswerJoined) -> None:
+    def __init__(self, service: Service, broker: Broker, name: str, answer: AnswerJoined) -> None:
         self._service = service
+        self._broker = broker
         self._name = name
         self._answer = answer
+        self._limits = broker.limits
+        self._express = Express(broker, name)
         self.requests: list[Request] = []
         self.bodies: list[bytes] = []
         self.sync = False
-        self._express: Express | None = None
 
     @property
     def waiters(self) -> int:
@@ -46,9 +60,9 @@ class Inbox:
         requests = self.requests
         if not requests:
             service = self._service
-            broker = service.broker
-            if broker is None or service.stopping or service.throttle.closed:
+            if service.stopping or service.throttle.closed:
                 return False
+            broker = self._broker
             topic = broker.state.topics.get(self._name)
             if topic is None:
                 return False
@@ -71,18 +85,14 @@ class Inbox:
             self._read(some, bodies[start : start + READ_AT_ONCE])
 
     def _read(self, requests: list[Request], bodies: list[bytes]) -> None:
-        broker = self._service.broker
-        assert broker is not None
         # A lone writer gains nothing by waiting to be read.
         if len(requests) > 1:
-            batch = decode_singles(bodies, broker.limits)
-            if batch is not None:
-                express = self._express
-                if express is None:
-                    express = self._express = Express(broker, self._name)
-                answer = self._answer
-                if express.write(batch, requests, answer) or broker.join(self._name, batch, requests, answer):
-                    return
+            batch = decode_singles(bodies, self._limits)
+            if batch is not None and (
+                self._express.write(batch, requests, self._answer)
+                or self._broker.join(self._name, batch, requests, self._answer)
+            ):
+                return
         received_at = requests[0].received_at
         for request, body in zip(requests, bodies, strict=True):
             request.renew(body, received_at)
@@ -111,5 +121,7 @@ class Inboxes:
         """Where to hand in requests; those of a caller are counted."""
         inbox = self._by_name.get(name)
         if inbox is None:
-            inbox = self._by_name[name] = Inbox(self._service, name, self._answer)
+            broker = self._service.broker
+            assert broker is not None
+            inbox = self._by_name[name] = Inbox(self._service, broker, name, self._answer)
         return inbox if caller is None else CountedDoor(inbox, caller, self._most)

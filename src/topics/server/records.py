@@ -6,7 +6,7 @@ from time import perf_counter
 
 from msgspec import Struct
 
-from topics.broker.append import MILLISECONDS, Append, Runs
+from topics.broker.append import MILLISECONDS, MILLISECONDS_MOST, Append, Runs
 from topics.broker.broker import Broker
 from topics.broker.committer import CROWD
 from topics.broker.throttle import Throttle
@@ -108,8 +108,9 @@ def answer_joined(name: bytes, head_seq: int, timing: bytes, runs: Runs, error: 
         took = now - received_at
         if took >= SLOW_LEAST_SECONDS:
             renew_all(requests)
-        messages = render_singles(name, head_seq, timing, first_seq, len(requests), took)
-        respond_together(requests, messages, now, received_at)
+        respond_together(
+            requests, render_singles(name, head_seq, timing, first_seq, len(requests), took), now, received_at
+        )
     if len(runs) > 1 and sum([len(requests) for _, requests in runs]) >= CROWD:
         for _, requests in runs:
             if len(requests) == 1:
@@ -124,16 +125,8 @@ def render_singles(name: bytes, head_seq: int, timing: bytes, first_seq: int, co
     They differ in their seqs only. (16 take 3 us.)
     """
     us = int(took * 1_000_000)
-    behind = b"".join(
-        (
-            b'],"head_seq":%d' % head_seq,
-            _BEHIND_HEAD,
-            MILLISECONDS[us] if us < len(MILLISECONDS) else b"%d.%03d" % divmod(us, 1000),
-            b",",
-            timing,
-            b',"throttle_wait_ms":0.0}}',
-        )
-    )
+    total_ms = MILLISECONDS[us] if us < MILLISECONDS_MOST else b"%d.%03d" % divmod(us, 1000)
+    behind = b'],"head_seq":%d%b%b,%b,"throttle_wait_ms":0.0}}' % (head_seq, _BEHIND_HEAD, total_ms, timing)
     length = len(name) + len(behind) + _SINGLE_BYTES
     messages: list[bytes] = []
     while count:
@@ -149,7 +142,7 @@ def render_singles(name: bytes, head_seq: int, timing: bytes, first_seq: int, co
             some = min(some, 10 ** len(str(rest)) - rest)
             lasts = [b"%d" % seq for seq in range(rest, rest + some)]
             length_line = LENGTHS[length + 3 * len(lasts[0])]
-        start = b"".join((JSON_STARTS[200], length_line, _TOPIC, name, _FIRST_SEQ, digits))
+        start = b"".join((_STARTS_200, length_line, _TOPIC, name, _FIRST_SEQ, digits))
         messages += map(bytes.join, lasts, repeat((start, _LAST_SEQ + digits, _SEQS + digits, behind)))
         first_seq += some
         count -= some
@@ -250,6 +243,7 @@ def render_run(first: int, count: int) -> bytes:
 
 
 THREE_DIGITS = [b"%03d" % number for number in range(1000)]
+_STARTS_200 = JSON_STARTS[200]
 _TOPIC, _FIRST_SEQ, _LAST_SEQ, _SEQS = b'\r\n{"topic":"', b'","first_seq":', b',"last_seq":', b',"seqs":['
 _BEHIND_HEAD = b',"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":'
 # Without the empty line before it.

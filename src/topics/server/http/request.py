@@ -261,10 +261,11 @@ def respond_together(requests: Sequence[Request], messages: Iterable[bytes], now
             request.respond(200, message.partition(b"\r\n\r\n")[2])
             continue
         if not request.answered:
+            # Otherwise it is an object that was answered before, and nobody counts it.
             request.answered = True
-        if request.ended is not None:
-            request.ended(request)
-            request.ended = None
+            if request.ended is not None:
+                request.ended(request)
+                request.ended = None
         write = connection.write
         write(message)
         connection.current = None
