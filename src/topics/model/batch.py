@@ -6,8 +6,6 @@ takes the full decoder. `data` and `meta` stay the client's own bytes.
 """
 
 from array import array
-from itertools import repeat
-from operator import add
 from typing import Annotated
 
 import msgspec
@@ -83,7 +81,8 @@ class AppendBody(Struct):
 
 _decode_plain = msgspec.json.Decoder(_PlainBody).decode
 _decode_singles = msgspec.json.Decoder(list[_SingleBody]).decode
-_EACH_SINGLE_LEAST = repeat(len(b'{"records":[{"data":}]}'))
+_BEFORE_DATA, _BEHIND_DATA = b'{"records":[{"data":', b"}]}"
+_BETWEEN_DATAS = _BEHIND_DATA + SEPARATOR + _BEFORE_DATA
 _decode_full = msgspec.json.Decoder(AppendBody).decode
 _meta_keys = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_texts = msgspec.json.Decoder(list[Raw]).decode
@@ -104,19 +103,18 @@ def decode_singles(bodies: list[bytes], limits: Limits) -> Batch | None:
     array. As many values as bodies, each as long as its body, leave no byte for anything but the commas between them: so
     nobody's body is taken for a part of somebody else's. (16 bodies: 7 us, one by one 24.)
     """
-    joined = b",".join(bodies)
-    if len(joined) > limits.max_record_bytes:
+    text = b"[%b]" % b",".join(bodies)
+    # One that holds a separator is no JSON.
+    if len(text) > limits.max_record_bytes or SEPARATOR in text:
         return None
-    text = b"[%b]" % joined
-    lengths = list(map(len, bodies))
     try:
         if not text.isascii():
             text.decode()
         datas = [each.records[0].data for each in _decode_singles(text)]
-        # A value takes no less than its payload and this, so those that take no more are as long as their bodies. How long
-        # others are takes a second look.
-        least = map(add, map(len, datas), _EACH_SINGLE_LEAST)
-        if list(least) != lengths and list(map(len, _decode_texts(text))) != lengths:
+        # With the least that may stand around a payload they are the bodies again, nearly always. How long they are otherwise
+        # takes a second look.
+        bare = b"%b%b%b" % (_BEFORE_DATA, _BETWEEN_DATAS.join(datas), _BEHIND_DATA)
+        if bare != SEPARATOR.join(bodies) and list(map(len, _decode_texts(text))) != list(map(len, bodies)):
             return None
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None

@@ -67,10 +67,10 @@ PIECE_BYTES = 4 << 10
 HEAD_PIECE_BYTES = 16 << 10
 CHUNKED_PIECE_BYTES = 16 << 10
 
-# The last request, if it was taken in at a door, with how it began, how long it was and where its body was. The next one that
-# begins in the same way and is as long is taken in as the same object. (0.3 us; 0.9 as a new one.)
-Again = tuple[Request, bytes, int, slice, list[Request], list[bytes]]
-NO_AGAIN: Again = (cast(Request, None), b"", -1, slice(0), [], [])
+# The last request, if it was taken in at a door, with how it began, how long it was and where that ended and its body began. The next
+# one that begins in the same way and is as long is taken in as the same object. (0.3 us; 0.9 as a new one.)
+Again = tuple[Request, bytes, int, slice, slice, list[Request], list[bytes]]
+NO_AGAIN: Again = (cast(Request, None), b"", -1, slice(0), slice(0), [], [])
 
 _NOTHING_REMEMBERED: dict[bytes, RequestHead] = {}
 
@@ -190,8 +190,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.idle:
-            again, begin, length, body, requests, bodies = self._again
-            if len(data) == length and data.startswith(begin):
+            again, begin, length, beginning, body, requests, bodies = self._again
+            # A comparison of slices: `startswith` takes three times as long.
+            if len(data) == length and data[beginning] == begin:
                 self.idle = False
                 self.current = again
                 if requests:
@@ -219,6 +220,7 @@ class Connection(asyncio.Protocol):
                         request,
                         begin,
                         len(data),
+                        slice(len(begin)),
                         slice(len(begin), None),
                         door.requests,
                         door.bodies,
