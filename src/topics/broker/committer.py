@@ -304,7 +304,8 @@ class Committer:
             if lane.syncing:
                 return
         if not self._scheduled:
-            self._schedule()
+            self._scheduled = True
+            self._runtime.call_soon(self._turn_over)
 
     def note(self, lane: Lane, fact: Fact) -> int:
         """Remember a fact that is true already and may come late. Answers its lsn."""

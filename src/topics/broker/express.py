@@ -82,7 +82,9 @@ class Express:
         wal_ms = (self._perf() - started) * 1000
         committer.telling = True
         try:
-            broker.state.append(topic, partition, page, None)
+            # `State.append`, for what has no key.
+            partition.apply_append(page)
+            topic.last_write_ts = partition.last_ts
             broker.appended(topic, partition, page.size)
             broker.counts.appends += count
             answer(topic.name_bytes, first_seq + count - 1, timing(wal_ms, 0.0), ((first_seq, asked),), None)

@@ -467,10 +467,12 @@ class Connection(asyncio.Protocol):
 
     def _come_first(self, request: Request, body: bytes) -> None:
         """Nobody waits behind the door of this request yet, or each must ask."""
-        request.renew(body, self.clock())
+        request.body = body
+        request.received_at = now = self.clock()
+        request.answered = False
         door = request.head.door
         if door is None or not door.take(request):
-            self.since = request.received_at
+            self.since = now
             self.call(request)
 
     def _received(self, data: bytes) -> None:
