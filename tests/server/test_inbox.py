@@ -238,6 +238,22 @@ def test_wherever_texts_are_cut_only_whole_bodies_are_read_together(
     assert decode_singles(whole, limits) is not None
 
 
+def test_bodies_that_only_begin_and_end_like_whole_ones_are_not_read_together() -> None:
+    """Two values in two bodies, and as long together; but where one body ends no value does."""
+    nested = b'{"records":[{"data":[{"q":[{}]},{"records":[{"data":1}]}]}]}'
+    cut = nested.index(b',{"records"')
+    bodies = [b'{"records":[{"data":0}]},' + nested[:cut], nested[cut + 1 :]]
+    assert all([body.startswith(b'{"records":[{"data":') and body.endswith(b"}]}") for body in bodies])
+    assert decode_singles([b",".join(bodies[:1]), bodies[1]], Limits()) is None
+    assert decode_singles([b'{"records":[{"data":0}]}', nested], Limits()) is not None
+
+
+def test_a_body_with_the_byte_that_separates_records_is_not_read_together_with_others() -> None:
+    plain = b'{"records":[{"data":1}]}'
+    for strange in (b'{"records":[{"data":"\0"}]}', plain + b"\0" + plain, plain + b"\0"):
+        assert decode_singles([plain, strange], Limits()) is None
+
+
 def test_bodies_of_any_spelling_are_read_together() -> None:
     spelled = [b'{"records": [{"data": {"a": 1}}]}', b'{"records":[{"data":2}]}', b'{ "records":[ {"data":3 } ] }']
     batch = decode_singles(spelled, Limits())
