@@ -532,7 +532,7 @@ def _write_rows(pa: Any, fs: FileSystem, path: str, pages: Sequence[Page]) -> tu
 
     A few batches are made, written and let go before the next: memory that is touched for the first time was a third of what
     sealing cost when the whole file was put together first. (0.17 us a record, 0.29 with each batch made for itself and
-    every part of it handed over. Writers of 100 records a request are kept from a quarter of what they could do by sealing.)
+    every part of it handed over: docs/decisions/0017-sealing-beside-writers.md.)
 
     Arrow wants the footer's metadata before the first batch. It gets as many bytes of nothing, which are replaced by the
     checksums when the footer comes.
