@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.idle:
             again, begin, length, beginning, body, requests, bodies = self._again
-            # A comparison of slices: `startswith` takes three times as long.
+            # A comparison of slices: 70 ns, `startswith` 120.
             if len(data) == length and data[beginning] == begin:
                 self.idle = False
                 self.current = again
