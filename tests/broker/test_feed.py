@@ -247,7 +247,7 @@ def test_a_closed_feed_keeps_its_places_and_costs_no_wake(bench: BrokerBench) ->
     news = reader.news
     bench.append("a", b"2")
     assert reader.news == news
-    assert not bench.broker.has_watchers
+    assert not bench.broker.watchers
     assert reader.open().told() == [("a", [2]), ("a", "caught up", 2)]
 
 

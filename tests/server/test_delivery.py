@@ -145,7 +145,7 @@ def test_a_client_that_takes_nothing_for_the_time_out_is_let_go_and_its_place_ke
     assert scene.stuck == 0
     scene.bench.clock.advance(1)
     assert scene.stuck == 1
-    assert not scene.bench.broker.has_watchers
+    assert not scene.bench.broker.watchers
     assert 0 < scene.feed.places["a"].cursor < 200
 
 

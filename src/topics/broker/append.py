@@ -165,7 +165,7 @@ class AppendGroup(Commit):
 
     def written(self) -> None:
         self.partition.unsynced.append(self.close())
-        if self.broker.has_watchers:
+        if self.broker.watchers:
             self.broker.wake(self.topic)
 
     def all_facts(self) -> list[Fact]:

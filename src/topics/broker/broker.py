@@ -96,7 +96,8 @@ class Broker:
         self.polls: set[Poll] = set()
         # Names with a create, configure or delete under way, each with the requests that wait for it.
         self.busy: dict[str, list[Callable[[], None]]] = {}
-        self._watchers: dict[int, dict[Callable[[], None], None]] = {}
+        # By the topic's id, who is told when something is written to it.
+        self.watchers: dict[int, dict[Callable[[], None], None]] = {}
         self._woken: dict[int, None] = {}
         self._resting = False
         self._swept_ms = 0
@@ -444,29 +445,25 @@ class Broker:
 
     def watch(self, topic: Topic, callback: Callable[[], None]) -> None:
         """Call back, soon and once per turn, whenever the topic may have something new or is gone."""
-        self._watchers.setdefault(topic.id, {})[callback] = None
+        self.watchers.setdefault(topic.id, {})[callback] = None
 
     def unwatch(self, topic: Topic, callback: Callable[[], None]) -> None:
-        watchers = self._watchers.get(topic.id)
+        watchers = self.watchers.get(topic.id)
         if watchers is not None:
             watchers.pop(callback, None)
             if not watchers:
-                del self._watchers[topic.id]
+                del self.watchers[topic.id]
                 self.frames.forget(topic.id)
-
-    @property
-    def has_watchers(self) -> bool:
-        return bool(self._watchers)
 
     def appended(self, topic: Topic, partition: Partition, size: int) -> None:
         """Called for every append that became true."""
         if topic.config.durability != "ephemeral":
             self.keeper.appended(topic, partition, size)
-        if self._watchers:
+        if self.watchers:
             self.wake(topic)
 
     def wake(self, topic: Topic) -> None:
-        if topic.id in self._watchers:
+        if topic.id in self.watchers:
             if not self._woken and not self._resting:
                 self.runtime.call_soon(self._wake_watchers)
             self._woken[topic.id] = None
@@ -481,7 +478,7 @@ class Broker:
         started = perf()
         woken, self._woken = self._woken, {}
         for topic_id in woken:
-            for callback in list(self._watchers.get(topic_id, ())):
+            for callback in list(self.watchers.get(topic_id, ())):
                 callback()
         if perf() - started > REST_FROM_SECONDS:
             self._resting = True

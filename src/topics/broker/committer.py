@@ -29,6 +29,7 @@ import errno
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from topics.broker.runtime import Runtime, Timer
@@ -253,6 +254,7 @@ class Committer:
         # How many things the storage thread has to do: seal, take a snapshot, remove files.
         self.disk_busy = 0
         self._runtime = runtime
+        self._turn_over_later = partial(runtime.call_soon, self._turn_over)
         self._scheduled = False
         # Commits are becoming true or failing, one behind the other. Whoever is told may ask for a write or a sync at once:
         # it must not be done before the last of them was told, or a later commit would be applied before an earlier one.
@@ -304,8 +306,7 @@ class Committer:
             if lane.syncing:
                 return
         if not self._scheduled:
-            self._scheduled = True
-            self._runtime.call_soon(self._turn_over)
+            self._schedule()
 
     def note(self, lane: Lane, fact: Fact) -> int:
         """Remember a fact that is true already and may come late. Answers its lsn."""
@@ -320,29 +321,31 @@ class Committer:
                 self.submit(lane, Note([]))
 
     def _schedule(self) -> None:
-        self._scheduled = True
-        self._runtime.call_soon(self._turn_over)
-
-    def _turn_over(self) -> None:
-        """Write what has come; or wait for the next turn when many came lately.
+        """Write what has come when this turn is over; or the next one, when many came lately.
 
         A turn finds only those at the door who were answered first by the one before. With the others a write serves
         more: 16 writers of single records, 12.5 in a turn instead of 8.5, cost 4 to 6 % less each. (Waiting as long as each
-        turn brings somebody, or until as many have come as lately, makes it 12 to 15 and gains nothing.) A sync serves them as
-        well and costs no more, so for that a third turn is waited for, and so on, as long as each brings somebody (64 writers:
-        50 to 55 of them share one, 32 without).
+        turn brings somebody, or until as many have come as lately, makes it 12 to 15 and gains nothing.)
         """
-        waited = self._turns_waited
-        wait = not waited and self._crowd >= CROWD
-        if self._sync_wanted and self._crowd >= CROWD and waited < TURNS_MOST:
-            crowd = self._sync_crowd()
-            wait = wait or crowd > self._crowd_seen
-            self._crowd_seen = crowd
-        if wait:
-            self._turns_waited = waited + 1
-            self._runtime.call_soon(self._turn_over)
+        self._scheduled = True
+        if self._crowd >= CROWD and not self._sync_wanted:
+            self._turns_waited = 1
+            self._runtime.call_soon(self._turn_over_later)
         else:
-            self.flush()
+            self._runtime.call_soon(self._turn_over)
+
+    def _turn_over(self) -> None:
+        """Write. A sync serves many as well and costs no more, so for that another turn is waited for when many came lately, and
+        so on, as long as each brings somebody (64 writers: 50 to 55 of them share one, 32 without).
+        """
+        if self._sync_wanted and self._crowd >= CROWD and self._turns_waited < TURNS_MOST:
+            crowd = self._sync_crowd()
+            if crowd > self._crowd_seen or not self._turns_waited:
+                self._crowd_seen = crowd
+                self._turns_waited += 1
+                self._runtime.call_soon(self._turn_over)
+                return
+        self.flush()
 
     def _sync_crowd(self) -> int:
         """How many wait for the next sync."""

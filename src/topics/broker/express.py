@@ -85,9 +85,14 @@ class Express:
             # `State.append`, for what has no key.
             partition.apply_append(page)
             topic.last_write_ts = partition.last_ts
-            broker.appended(topic, partition, page.size)
-            broker.counts.appends += count
-            answer(topic.name_bytes, first_seq + count - 1, timing(wal_ms, 0.0), ((first_seq, asked),), None)
+            try:
+                answer(topic.name_bytes, first_seq + count - 1, timing(wal_ms, 0.0), ((first_seq, asked),), None)
+            finally:
+                # `Broker.appended`, for what is in the log. Behind the answers: their clients are at work meanwhile.
+                broker.counts.appends += count
+                broker.keeper.appended(topic, partition, page.size)
+                if broker.watchers:
+                    broker.wake(topic)
         except Exception:  # noqa: BLE001 - told there
             committer.not_true()
         finally:

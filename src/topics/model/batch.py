@@ -82,6 +82,7 @@ class AppendBody(Struct):
 _decode_plain = msgspec.json.Decoder(_PlainBody).decode
 _decode_singles = msgspec.json.Decoder(list[_SingleBody]).decode
 _BEFORE_DATA, _BEHIND_DATA = b'{"records":[{"data":', b"}]}"
+_BEFORE_BYTES, _BEHIND_BYTES = len(_BEFORE_DATA), len(_BEHIND_DATA)
 _BETWEEN_DATAS = _BEHIND_DATA + SEPARATOR + _BEFORE_DATA
 _decode_full = msgspec.json.Decoder(AppendBody).decode
 _meta_keys = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -99,27 +100,42 @@ def check_text(body: bytes) -> None:
 def decode_singles(bodies: list[bytes], limits: Limits) -> Batch | None:
     """All bodies as one plain batch, in their order, if each is a write of one record that is nothing but its payload.
 
-    None when one of them is not, or may not be: then each must be decoded for itself. Together they are decoded as an
-    array. As many values as bodies, each as long as its body, leave no byte for anything but the commas between them: so
-    nobody's body is taken for a part of somebody else's. (16 bodies: 7 us, one by one 24.)
+    None when one of them is not, or may not be: then each must be decoded for itself. (16 bodies: 7 us, one by one 24.)
     """
-    text = b"[%b]" % b",".join(bodies)
+    text = SEPARATOR.join(bodies)
     if len(text) > limits.max_record_bytes:
         return None
     try:
         if not text.isascii():
             text.decode()
-        datas = [each.records[0].data for each in _decode_singles(text)]
-        # With the least that may stand around a payload they are the bodies again, nearly always: JSON has no separator in it, so
-        # each is in its place. How long they are otherwise takes a second look.
-        bare = b"%b%b%b" % (_BEFORE_DATA, _BETWEEN_DATAS.join(datas), _BEHIND_DATA)
-        if bare != SEPARATOR.join(bodies) and list(map(len, _decode_texts(text))) != list(map(len, bodies)):
-            return None
+        datas = _bare_payloads(text, len(bodies)) or _payloads(bodies)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    if datas is None:
         return None
     count = len(bodies)
     data = SEPARATOR.join(datas)
     return Batch(count, data, None, None, None, len(data) + 1 + count * PLAIN_OVERHEAD, True)
+
+
+def _bare_payloads(text: bytes, count: int) -> list[bytes] | None:
+    """The payloads of so many bodies, if each has the least around it that it may have, as it nearly always is.
+
+    They are cut out, and decoded as an array. As many values as payloads, each as long as its payload, leave no byte for anything
+    but the commas between them; and no value has a separator in it, so those where the text was cut are all there are.
+    """
+    datas = text[_BEFORE_BYTES:-_BEHIND_BYTES].split(_BETWEEN_DATAS)
+    if len(datas) != count or text[:_BEFORE_BYTES] != _BEFORE_DATA or text[-_BEHIND_BYTES:] != _BEHIND_DATA:
+        return None
+    values = _decode_texts(b"[%b]" % b",".join(datas))
+    return datas if list(map(len, values)) == list(map(len, datas)) else None
+
+
+def _payloads(bodies: list[bytes]) -> list[Raw] | None:
+    """The same, however they are spelled. Lengths tell here too that nobody's body is taken for a part of somebody else's."""
+    text = b"[%b]" % b",".join(bodies)
+    datas = [each.records[0].data for each in _decode_singles(text)]
+    return datas if list(map(len, _decode_texts(text))) == list(map(len, bodies)) else None
 
 
 def decode_batch(body: bytes, limits: Limits) -> Batch:
