@@ -1,9 +1,12 @@
 """The log: appends, reads, memory and recovery, side by side with a bare echo server and with Redis 7."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bench.tools import (
     PAYLOAD,
+    Measures,
     Row,
     append_body,
     at_least,
@@ -11,6 +14,7 @@ from bench.tools import (
     echo_server,
     fill,
     median_of,
+    median_of_processes,
     need,
     post_script,
     redis_benchmark,
@@ -35,13 +39,16 @@ def main(quick: bool = False) -> list[Row]:
 
 
 def single_appends() -> list[Row]:
-    with topics_server() as server, echo_server() as echo, redis_server("everysec") as redis:
-        topics, floor, peer = median_of(
-            ROUNDS,
-            lambda: wrk(server.url("/v0/topics/one"), ONE, 16, SECONDS),
-            lambda: wrk(f"http://127.0.0.1:{echo}/v0/topics/one", ONE, 16, SECONDS),
-            lambda: redis_benchmark(redis, 16, 150_000, *XADD),
-        )
+    @contextmanager
+    def start() -> Iterator[Measures]:
+        with topics_server() as server, echo_server() as echo, redis_server("everysec") as redis:
+            yield (
+                lambda: wrk(server.url("/v0/topics/one"), ONE, 16, SECONDS),
+                lambda: wrk(f"http://127.0.0.1:{echo}/v0/topics/one", ONE, 16, SECONDS),
+                lambda: redis_benchmark(redis, 16, 150_000, *XADD),
+            )
+
+    topics, floor, peer = median_of_processes(ROUNDS, start)
     what = "append, 1 record of 100 bytes, disk, 16 connections"
     return [
         at_least(what, topics, floor, 0.6, "req/s", "echo on the same stack"),
@@ -50,25 +57,31 @@ def single_appends() -> list[Row]:
 
 
 def batch_appends() -> list[Row]:
-    with topics_server() as server, redis_server("everysec") as redis:
-        topics, peer = median_of(
-            ROUNDS,
-            lambda: wrk(server.url("/v0/topics/hundred?return_seqs=false"), HUNDRED, 16, SECONDS) * 100,
-            lambda: redis_benchmark(redis, 16, 500_000, *XADD, pipeline=100),
-        )
+    @contextmanager
+    def start() -> Iterator[Measures]:
+        with topics_server() as server, redis_server("everysec") as redis:
+            yield (
+                lambda: wrk(server.url("/v0/topics/hundred?return_seqs=false"), HUNDRED, 16, SECONDS) * 100,
+                lambda: redis_benchmark(redis, 16, 500_000, *XADD, pipeline=100),
+            )
+
+    topics, peer = median_of_processes(ROUNDS, start)
     return [
         at_least("append, 100 records a request, disk", topics, peer, 2.5, "records/s", "Redis XADD pipelined by 100")
     ]
 
 
 def synced_appends() -> list[Row]:
-    with topics_server() as server, redis_server("always") as redis:
-        server.call("PUT", "/v0/topics/synced", {"durability": "fsync"})
-        topics, peer = median_of(
-            ROUNDS,
-            lambda: wrk(server.url("/v0/topics/synced"), ONE, 64, SECONDS),
-            lambda: redis_benchmark(redis, 64, 50_000, *XADD),
-        )
+    @contextmanager
+    def start() -> Iterator[Measures]:
+        with topics_server() as server, redis_server("always") as redis:
+            server.call("PUT", "/v0/topics/synced", {"durability": "fsync"})
+            yield (
+                lambda: wrk(server.url("/v0/topics/synced"), ONE, 64, SECONDS),
+                lambda: redis_benchmark(redis, 64, 50_000, *XADD),
+            )
+
+    topics, peer = median_of_processes(ROUNDS, start)
     return [at_least("append, 1 record, fsync, 64 connections", topics, peer, 1.0, "req/s", "Redis XADD, always")]
 
 
