@@ -26,7 +26,7 @@ class Letters:
 
     def put(self, number: int) -> None:
         if not self.waiting:
-            self.house.broker.expect(self.house.broker.topic(self.topic), self)
+            self.house.broker.committer.expect(self.house.broker.topic(self.topic).id, self)
         self.waiting.append(number)
 
     def open(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from topics.broker.append import AnswerJoined, Append, AppendGroup, Reply, decide_append, open_group, takes_unseen
 from topics.broker.changes import ChangeDesk
 from topics.broker.checkpoint import Keeper, StorageSettings
-from topics.broker.committer import Arrivals, Committer, Consequences, Lane
+from topics.broker.committer import Committer, Consequences, Lane
 from topics.broker.control import Configured, ConfigureTopic, CreateTopic, DeleteTopic, TopicGone, new_topic_id
 from topics.broker.counts import Counts
 from topics.broker.delete import DeleteRecords, RecordsGone
@@ -358,12 +358,6 @@ class Broker:
         group.waiters += len(asked)
         group.take(batch)
         return True
-
-    def expect(self, topic: Topic, arrivals: Arrivals) -> None:
-        """What has come for the topic is looked at when its log is written."""
-        committer = self.committer
-        lanes = committer.lanes
-        committer.expect(lanes[topic.id % len(lanes)], arrivals)
 
     def _lane(self, topic: Topic) -> Lane:
         lanes = self.committer.lanes

@@ -298,8 +298,10 @@ class Committer:
         if not self._scheduled:
             self._schedule()
 
-    def expect(self, lane: Lane, arrivals: Arrivals) -> None:
-        """As `submit`, for what is not decided yet: it is opened right before this lane is written."""
+    def expect(self, topic_id: int, arrivals: Arrivals) -> None:
+        """As `submit`, for what is not decided yet: it is opened right before the topic's lane is written."""
+        lanes = self.lanes
+        lane = lanes[topic_id % len(lanes)]
         lane.expected.append(arrivals)
         if arrivals.sync:
             self._sync_wanted = True

@@ -28,7 +28,7 @@ class LoopRuntime:
 
     perf: Callable[[], float]
 
-    call_soon: Callable[[Callable[[], None]], object]
+    call_soon: Callable[[Callable[[], object]], object]
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         return self._loop.call_later(delay_ms / 1000, callback)

@@ -18,7 +18,7 @@ class Runtime(Protocol):
     def perf(self) -> float:
         """Seconds, steady; for measuring."""
 
-    def call_soon(self, callback: Callable[[], None]) -> object:
+    def call_soon(self, callback: Callable[[], object]) -> object:
         """Run the callback at the end of this turn, before waiting for anything new."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...

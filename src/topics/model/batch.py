@@ -6,6 +6,7 @@ takes the full decoder. `data` and `meta` stay the client's own bytes.
 """
 
 from array import array
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -105,34 +106,32 @@ def decode_singles(bodies: list[bytes], limits: Limits) -> Batch | None:
     text = SEPARATOR.join(bodies)
     if len(text) > limits.max_record_bytes:
         return None
+    count = len(bodies)
+    datas: Sequence[bytes | Raw] | None
     try:
         if not text.isascii():
             text.decode()
-        datas = _bare_payloads(text, len(bodies)) or _payloads(bodies)
+        # Nearly always each has the least around its payload that it may have. Then payloads are cut out, and decoded as an array. As
+        # many values as payloads, each as long as its payload, leave no byte for anything but the commas between them; and no
+        # value has a separator in it, so those where the text was cut are all there are.
+        datas = cut = text[_BEFORE_BYTES:-_BEHIND_BYTES].split(_BETWEEN_DATAS)
+        if (
+            len(cut) != count
+            or text[:_BEFORE_BYTES] != _BEFORE_DATA
+            or text[-_BEHIND_BYTES:] != _BEHIND_DATA
+            or list(map(len, _decode_texts(b"[%b]" % b",".join(cut)))) != list(map(len, cut))
+        ):
+            datas = _payloads(bodies)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
     if datas is None:
         return None
-    count = len(bodies)
     data = SEPARATOR.join(datas)
     return Batch(count, data, None, None, None, len(data) + 1 + count * PLAIN_OVERHEAD, True)
 
 
-def _bare_payloads(text: bytes, count: int) -> list[bytes] | None:
-    """The payloads of so many bodies, if each has the least around it that it may have, as it nearly always is.
-
-    They are cut out, and decoded as an array. As many values as payloads, each as long as its payload, leave no byte for anything
-    but the commas between them; and no value has a separator in it, so those where the text was cut are all there are.
-    """
-    datas = text[_BEFORE_BYTES:-_BEHIND_BYTES].split(_BETWEEN_DATAS)
-    if len(datas) != count or text[:_BEFORE_BYTES] != _BEFORE_DATA or text[-_BEHIND_BYTES:] != _BEHIND_DATA:
-        return None
-    values = _decode_texts(b"[%b]" % b",".join(datas))
-    return datas if list(map(len, values)) == list(map(len, datas)) else None
-
-
 def _payloads(bodies: list[bytes]) -> list[Raw] | None:
-    """The same, however they are spelled. Lengths tell here too that nobody's body is taken for a part of somebody else's."""
+    """The payloads of bodies however they are spelled. Lengths tell here too that nobody's body is taken for a part of another."""
     text = b"[%b]" % b",".join(bodies)
     datas = [each.records[0].data for each in _decode_singles(text)]
     return datas if list(map(len, _decode_texts(text))) == list(map(len, bodies)) else None

@@ -67,7 +67,7 @@ class Inbox:
             if topic is None:
                 return False
             self.sync = topic.config.durability == "fsync"
-            broker.expect(topic, self)
+            broker.committer.expect(topic.id, self)
         requests.append(request)
         self.bodies.append(request.body)
         return True

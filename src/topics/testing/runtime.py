@@ -13,7 +13,7 @@ class ManualRuntime:
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
-        self._soon: deque[Callable[[], None]] = deque()
+        self._soon: deque[Callable[[], object]] = deque()
         self._aside: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
 
     def now_ms(self) -> int:
@@ -22,7 +22,7 @@ class ManualRuntime:
     def perf(self) -> float:
         return self.clock.perf()
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         self._soon.append(callback)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
