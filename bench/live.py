@@ -34,12 +34,13 @@ STUCK_MB = 200
 STUCK_SAMPLES = 8
 
 
-def main(quick: bool = False) -> list[Row]:
+def main(quick: bool = False) -> Iterator[Row]:
     need("redis-server")
-    rows = latencies() + saturation()
+    yield from latencies()
+    yield from saturation()
     if not quick:
-        rows += idle_memory() + stuck_memory()
-    return rows
+        yield from idle_memory()
+        yield from stuck_memory()
 
 
 def latencies() -> list[Row]:

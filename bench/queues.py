@@ -12,7 +12,7 @@ import re
 import socket
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvloop
@@ -43,20 +43,18 @@ SEALED_JOBS = 300_000
 CLAIMS = 300
 
 
-def main(quick: bool = False) -> list[Row]:
+def main(quick: bool = False) -> Iterator[Row]:
     need("wrk", "redis-server", "redis-benchmark")
     rounds = 1 if quick else ROUNDS
-    rows = []
     with topics_server() as server, redis_server("everysec") as redis:
-        rows += produce(server, redis, rounds)
+        yield from produce(server, redis, rounds)
         queues = Queues(server, redis)
         for workers, batch, target in ((16, 16, 1.0), (100, 16, 1.0), (16, 1, 0.5), (100, 1, 0.5)):
-            rows.append(queues.consume(workers, batch, target, JOBS[batch], rounds))
+            yield queues.consume(workers, batch, target, JOBS[batch], rounds)
         if not quick:
-            rows.append(queues.consume(16, 16, 1.0, SEALED_JOBS, 1))
+            yield queues.consume(16, 16, 1.0, SEALED_JOBS, 1)
     with topics_server() as server:
-        rows += claim_cost(server, 100_000 if quick else 1_000_000, 20_000 if quick else 100_000)
-    return rows
+        yield from claim_cost(server, 100_000 if quick else 1_000_000, 20_000 if quick else 100_000)
 
 
 def produce(server: TopicsServer, redis: int, rounds: int) -> list[Row]:
