@@ -52,6 +52,9 @@ SLOW_SECONDS = 0.005
 # More data than this is never synced on the spot, nor is anything while segments or snapshots are written: syncs took 5 to
 # 80 ms then, a few every second under full load.
 QUICK_BYTES = 1 << 20
+# So many syncs in a row that somebody waits for, each of so little data, make it worthwhile to write zeros ahead of the frames.
+CLOSE_LEAST = 8
+CLOSE_BYTES = 64 << 10
 
 SYNC_BUCKETS_US = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000)
 
@@ -182,6 +185,7 @@ class Lane:
 
     __slots__ = (
         "bytes_at_sync",
+        "close_syncs",
         "commits",
         "expected",
         "owed",
@@ -212,6 +216,8 @@ class Lane:
         self.bytes_at_sync = shard.bytes_written
         # How many of the last light syncs were quick; below zero after a slow one.
         self.quick_syncs = 0
+        # How many syncs in a row somebody has waited for, each of little data.
+        self.close_syncs = 0
 
     @property
     def is_quick(self) -> bool:
@@ -473,8 +479,11 @@ class Committer:
         perf = self._runtime.perf
         shard = lane.shard
         # Of little data, to a disk that has nothing else to do for us.
-        light = not self.disk_busy and shard.bytes_written - lane.bytes_at_sync <= QUICK_BYTES
+        grown = shard.bytes_written - lane.bytes_at_sync
+        light = not self.disk_busy and grown <= QUICK_BYTES
         lane.bytes_at_sync = shard.bytes_written
+        lane.close_syncs = lane.close_syncs + 1 if lane.waiting and grown <= CLOSE_BYTES else 0
+        shard.zero_ahead(lane.close_syncs >= CLOSE_LEAST)
         took = 0.0
 
         def sync() -> int:

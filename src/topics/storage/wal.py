@@ -20,6 +20,7 @@ witness the shard ends before the broken frame; what follows is cut off and repo
 as synced is lost that way, and what remains is a clean prefix.
 """
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from struct import Struct as Layout
@@ -38,6 +39,10 @@ _MAGIC = b"TOPICWAL"
 _HEADER = Layout("<8sIIQQQ36sI")
 _CHECK = Layout("<Q")
 _U32_MAX = 0xFFFFFFFF
+# So much room behind the frames is filled with zeros at once. 64 KB and 1 MB do the same for the mean; this has the best 90th percentile.
+_ZEROS = bytes(256 << 10)
+# Beyond the end of any file.
+_NEVER = 1 << 62
 
 
 class WalShard:
@@ -64,6 +69,8 @@ class WalShard:
         # Where the next frame goes in the current file.
         self.offset = 0
         self._capacity = 0
+        # Up to where the room behind the frames has been filled with zeros, while that is wanted.
+        self._zeroed = _NEVER
         self._spare: File | None = None
         self._spare_bytes = 0
         self._unsynced: list[File] = []
@@ -86,10 +93,32 @@ class WalShard:
         except OSError:
             self._take_back()
             raise
-        self.offset = offset + total
+        self.offset = end = offset + total
         self.bytes_written += total
         self.last_lsn = last_lsn
+        if end > self._zeroed:
+            self._fill()
         return total
+
+    def zero_ahead(self, wanted: bool) -> None:
+        """Whether to fill room with zeros before frames get there: worth it while small writes are each followed by a sync.
+
+        Room that is only reserved becomes part of the file when it is first written, and a sync must then wait for the file
+        system's journal too. Where zeros stand already it has nothing but the data to write: 120 to 155 us instead of 200 to
+        215 for 7 KB, on ext4. A file reads the same in either case. To be called by the thread that writes.
+        """
+        if not wanted:
+            self._zeroed = _NEVER
+        elif self._zeroed == _NEVER:
+            self._zeroed = 0
+
+    def _fill(self) -> None:
+        assert self._file is not None
+        start = self.offset
+        self._zeroed = min(start + len(_ZEROS), self._capacity)
+        # Zeros that do not get there are zeros all the same.
+        with contextlib.suppress(OSError):
+            self._file.write_at(start, [_ZEROS[: self._zeroed - start]])
 
     def rotate(self, room: int = 0) -> None:
         """Frames from now on go to a new file. Raises OSError, and the current file stays, when there is no room for one."""
@@ -116,6 +145,8 @@ class WalShard:
             self.rotations += 1
         self._file = file
         self.offset, self._capacity = HEADER_BYTES, capacity
+        if self._zeroed != _NEVER:
+            self._zeroed = 0
 
     def prepare(self) -> None:
         """The next file exists, has its room on the disk, and its name survives a power cut. Any thread may call this."""
