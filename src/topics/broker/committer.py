@@ -483,7 +483,7 @@ class Committer:
         light = not self.disk_busy and grown <= QUICK_BYTES
         lane.bytes_at_sync = shard.bytes_written
         lane.close_syncs = lane.close_syncs + 1 if lane.waiting and grown <= CLOSE_BYTES else 0
-        shard.zero_ahead(lane.close_syncs >= CLOSE_LEAST)
+        filled = shard.zero_ahead(lane.close_syncs >= CLOSE_LEAST)
         took = 0.0
 
         def sync() -> int:
@@ -503,7 +503,7 @@ class Committer:
                 return
             self.syncs_total += 1
             self.sync_times.add(took)
-            if light:
+            if light and (not filled or took >= SLOW_SECONDS):
                 lane.count_sync(took)
             lane.unsynced_records -= covered_records
             self._synced(lane, covered)
