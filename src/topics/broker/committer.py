@@ -503,7 +503,7 @@ class Committer:
                 return
             self.syncs_total += 1
             self.sync_times.add(took)
-            if light and (not filled or took >= SLOW_SECONDS):
+            if light and not (filled and QUICK_SECONDS <= took < SLOW_SECONDS):
                 lane.count_sync(took)
             lane.unsynced_records -= covered_records
             self._synced(lane, covered)
