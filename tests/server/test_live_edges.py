@@ -70,7 +70,7 @@ async def test_others_are_told_when_one_of_them_cannot_read_on(house: House) -> 
     await house.ask("POST", "/v0/topics/bad", {"records": [{"data": "needle"}]})
     late = await watch(house, "bad", tail=True)
     await events(late, 1)
-    (place,) = [watcher.__self__ for watcher in house.broker._watchers[house.broker.topic("bad").id]]  # type: ignore[attr-defined]
+    (place,) = [watcher.__self__ for watcher in house.broker.watchers[house.broker.topic("bad").id]]  # type: ignore[attr-defined]
     in_time = await watch(house, "bad", tail=True)
     await events(in_time, 1)
     await seal_and_damage(house, "bad")
