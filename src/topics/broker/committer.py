@@ -306,6 +306,7 @@ class Committer:
 
     def expect(self, topic_id: int, arrivals: Arrivals) -> None:
         """As `submit`, for what is not decided yet: it is opened right before the topic's lane is written."""
+        # `lane_of`, once a turn.
         lanes = self.lanes
         lane = lanes[topic_id % len(lanes)]
         lane.expected.append(arrivals)
