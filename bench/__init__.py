@@ -1,1 +1,1 @@
-"""Benchmarks: always a ratio, taken in one run against a peer or a floor on the same machine, never a bare number."""
+"""Benchmarks: ours and its peers on the same machine, in interleaved rounds. `python -m bench --list` names them."""

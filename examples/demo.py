@@ -26,16 +26,21 @@ from typing import Any
 
 from topics.client import Client, ServerUnreachable
 from topics.model.errors import NotFound, TopicsError
-from topics.spark.session import NoSpark, require_spark
+from topics.spark.pipeline.session import NoSpark, require_spark
 
-PATIENCE_SECONDS = 150
+# A wait fails when nothing has moved for this long: a loaded machine is slow, but it moves.
+MAX_STALL_SECONDS = 60
+# A wait fails after this time in any case.
+MAX_WAIT_SECONDS = 900
+# How often a wait prints what it waits for.
+NOTICE_SECONDS = 5
 TOPICS = [sys.executable, "-m", "topics.cli.main"]
 PEOPLE = ("ada", "grace", "linus", "barbara", "edsger")
 ROOMS = {1: "general", 2: "databases", 3: "coffee"}
-LINES = ("good morning", "has anybody seen the slides?", "the build is green", "lunch?", "works on my machine")
+LINES = ("good morning", "where are the slides?", "the build is green", "lunch?", "works on my machine")
 ROUTES = (
     "ALTER TOPIC chat.new ADD SOURCE chat.messages ON INSERT WHERE (visible = true) PARTITION BY (author) "
-    "WITH (payload = 'full', key = 'id')",
+    "WITH (payload = 'full', key = 'id', start = 'earliest')",
     "ALTER TOPIC chat.edits ADD SOURCE chat.messages ON UPDATE WITH (payload = 'diff', key = 'id')",
     "ALTER TOPIC chat.gone ADD SOURCE chat.messages ON DELETE WITH (payload = 'key', key = 'id')",
     "ALTER TOPIC shop.cheaper ADD SOURCE lake.prices ON UPDATE WHERE (cents < 400) WITH (payload = 'diff', key = 'sku')",
@@ -70,15 +75,15 @@ def run(stack: ExitStack, directory: Path) -> None:
     chat = start_chat(stack, directory, client)
     prices = make_prices(directory, client)
     make_topics(client, directory)
-    start_pipeline(stack, directory, client)
-    talk(client, chat, prices)
+    pipeline = start_pipeline(stack, directory, client)
+    talk(client, chat, prices, pipeline)
     read(client)
     measure(client, chat)
-    query_archive(client)
-    stop_pipeline(client)
+    query_archive(client, pipeline)
+    stop_pipeline(client, pipeline)
 
 
-# The parts, in the order in which they are told
+# The parts, in the order in which they run
 
 
 def start_server(stack: ExitStack, directory: Path) -> Client:
@@ -91,9 +96,9 @@ def start_server(stack: ExitStack, directory: Path) -> Client:
         "TOPICS_LOG_LEVEL": "warning",
     }
     server = start(stack, directory, "server", [*TOPICS, "serve"], environment)
-    wait_until(lambda: port_file.exists(), "the server never wrote its port", directory / "server.log", server)
+    wait_until(port_file.exists, "the server to write its port", server)
     client = stack.enter_context(Client(f"http://{port_file.read_text().strip()}"))
-    wait_until(lambda: is_ready(client), "the server never became ready", directory / "server.log")
+    wait_until(lambda: is_ready(client), "the server to be ready", server)
     say(f"topics serve: {client.url}, data in {directory / 'data'}")
     return client
 
@@ -128,10 +133,8 @@ def start_chat(stack: ExitStack, directory: Path, client: Client) -> Chat:
     chat.write([message(number) for number in range(1, 11)])
     client.put_table("chat.messages", "postgres", dsn, key_columns=["id"])
     command = [*TOPICS, "capture", "postgres", "--dsn", dsn, "--table", "chat.messages", "--url", str(client.url)]
-    start(stack, directory, "capture", command)
-    wait_until(
-        lambda: count(client, "changes:chat.messages") >= 10, "the capture never sent", directory / "capture.log"
-    )
+    capture = start(stack, directory, "capture", command)
+    wait_for_records(client, "changes:chat.messages", 10, capture)
     say("PostgreSQL has chat.messages with 10 rows; `topics capture postgres` sent them as a snapshot and follows.")
     show(first(client, "changes:chat.messages"))
     return chat
@@ -161,20 +164,22 @@ def make_topics(client: Client, directory: Path) -> None:
         say(f"  {bold(statement)}")
 
 
-def start_pipeline(stack: ExitStack, directory: Path, client: Client) -> None:
+def start_pipeline(stack: ExitStack, directory: Path, client: Client) -> "Process":
     step("The pipeline on Spark")
     command = [*TOPICS, "pipeline", "run", "--url", str(client.url), "--name", "demo", "--master", "local[2]"]
     say("topics pipeline run --checkpoint DIR --master local[2]   (Spark takes some seconds to start)")
     pipeline = start(stack, directory, "pipeline", [*command, "--checkpoint", str(directory / "checkpoint")])
-    log = directory / "pipeline.log"
     begun = time.monotonic()
-    wait_until(lambda: jobs_running(client) >= 4, "the jobs never ran", log, pipeline)
+    wait_until(
+        lambda: jobs_running(client) >= 5, "five jobs to run", pipeline, progress=lambda: f"{jobs_running(client)} run"
+    )
     # Only what changes after the snapshot of the lake table is an update.
-    wait_until(lambda: count(client, "changes:lake.prices") >= 3, "the Delta table was never sent", log, pipeline)
+    wait_for_records(client, "changes:lake.prices", 3, pipeline)
     say(f"running after {time.monotonic() - begun:.0f} s: {', '.join(sorted(job_names(client)))}")
+    return pipeline
 
 
-def talk(client: Client, chat: Chat, prices: Callable[[], object]) -> None:
+def talk(client: Client, chat: Chat, prices: Callable[[], object], pipeline: "Process") -> None:
     step("People talk")
     chat.write([message(number) for number in range(11, 201)])
     for number in (12, 34, 56):
@@ -184,9 +189,7 @@ def talk(client: Client, chat: Chat, prices: Callable[[], object]) -> None:
     say("190 messages (every tenth is hidden), 3 edits, 1 deletion; and beans and filters at half price in the lake.")
     shown = len([number for number in chat.written if message(number)["visible"]])
     for topic, wanted in (("chat.new", shown), ("chat.edits", 3), ("chat.gone", 1), ("shop.cheaper", 1)):
-        wait_until(
-            lambda topic=topic, wanted=wanted: count(client, topic) >= wanted, f"{topic} stays short of {wanted}"
-        )
+        wait_for_records(client, topic, wanted, pipeline)
         say(f"  {topic}: {count(client, topic)} records")
     say("An edit, a deletion and a price as their topics have them:")
     for topic in ("chat.edits", "chat.gone", "shop.cheaper"):
@@ -199,10 +202,9 @@ def read(client: Client) -> None:
     for group, members in (("search-index", ("one", "two")), ("notify", ("alone",))):
         read_by: Counter[str] = Counter()
         partitions: dict[str, set[int]] = {member: set() for member in members}
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        stall = Stall(f"group {group} to read {total} messages")
         while sum(read_by.values()) < total:
-            if time.monotonic() > deadline:
-                raise Failed(f"group {group} has read {sum(read_by.values())} of {total}")
+            stall.check(f"{sum(read_by.values())} read")
             for member in members:
                 got = client.consume("chat.new", group, start="earliest", limit=50, consumer=member, timeout_seconds=1)
                 for each in got.messages:
@@ -210,9 +212,9 @@ def read(client: Client) -> None:
                     partitions[member].add(each.partition_id)
                 for partition in {each.partition_id for each in got.messages}:
                     last = max([each.offset for each in got.messages if each.partition_id == partition])
-                    client.ack_group("chat.new", group, last, partition=partition)
-        told = [f"{member} {read_by[member]} (partitions {sorted(partitions[member])})" for member in members]
-        say(f"  {group}: {', '.join(told)}: {sum(read_by.values())} of {total}, each message once")
+                    client.ack_group("chat.new", group, last, partition=partition, consumer=member)
+        shares = [f"{member} {read_by[member]} (partitions {sorted(partitions[member])})" for member in members]
+        say(f"  {group}: {', '.join(shares)}: {sum(read_by.values())} of {total}, each message once")
 
 
 def measure(client: Client, chat: Chat) -> None:
@@ -224,17 +226,17 @@ def measure(client: Client, chat: Chat) -> None:
         while True:
             got = client.consume("chat.new", "notify", limit=10, consumer="alone", timeout_seconds=20)
             for each in got.messages:
-                client.ack_group("chat.new", "notify", each.offset, partition=each.partition_id)
+                client.ack_group("chat.new", "notify", each.offset, partition=each.partition_id, consumer="alone")
             rows = [json.loads(base64.b64decode(each.payload)) for each in got.messages]
             if any([number in json_numbers(row) for row in rows]):
                 break
-            if time.monotonic() - begun > PATIENCE_SECONDS:
-                raise Failed(f"message {number} never came")
+            if time.monotonic() - begun > MAX_WAIT_SECONDS:
+                raise Failed(f"message {number} did not arrive within {MAX_WAIT_SECONDS} s")
         times.append(1000 * (time.monotonic() - begun))
     say(f"from the insert into the table to its reader: {', '.join([f'{each:.0f} ms' for each in times])}")
 
 
-def query_archive(client: Client) -> None:
+def query_archive(client: Client, pipeline: "Process") -> None:
     step("The archive, with SQL")
     import duckdb
     from deltalake import DeltaTable
@@ -245,7 +247,12 @@ def query_archive(client: Client) -> None:
         found = client.archive("chat.new")
         return 0 if found is None else sum([each.next_seq - 1 for each in found.archived])
 
-    wait_until(lambda: archived() >= total, f"the archive stays short of {total}")
+    wait_until(
+        lambda: archived() >= total,
+        f"{total} records in the archive",
+        pipeline,
+        progress=lambda: f"{archived()} archived",
+    )
     found = client.archive("chat.new")
     assert found is not None
     history = DeltaTable(found.uri).to_pyarrow_dataset()
@@ -263,7 +270,7 @@ def query_archive(client: Client) -> None:
         raise Failed(f"the archive has {sum([row[1] for row in rows])} records of {total}")
 
 
-def stop_pipeline(client: Client) -> None:
+def stop_pipeline(client: Client, pipeline: "Process") -> None:
     step("Status, and the end")
     result = client.sql("SELECT job, job_state, rows, lag_records, batch_ms FROM system.pipelines ORDER BY job")
     for job, state, rows, lag, batch_ms in result.rows:
@@ -271,7 +278,7 @@ def stop_pipeline(client: Client) -> None:
             f"  {job:24} {state:8} {rows or 0:6} rows, lag {lag if lag is not None else '-'}, batch {batch_ms or 0:.0f} ms"
         )
     client.stop_pipeline("demo")
-    wait_until(lambda: client.pipeline("demo").state == "stopped", "the pipeline did not stop")
+    wait_until(lambda: client.pipeline("demo").state == "stopped", "the pipeline to stop", pipeline, may_end=True)
     say("topics pipeline stop: every batch finished, nothing half done.")
 
 
@@ -392,15 +399,39 @@ class Failed(Exception):
     """The demo cannot go on; says why."""
 
 
+class Process:
+    """A process of the demo with all that it starts, and its log."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("w") as output:
+            self.popen = subprocess.Popen(
+                command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    @property
+    def ended(self) -> bool:
+        return self.popen.poll() is not None
+
+    def activity(self) -> tuple[int, int]:
+        """The size of its log and the processor time it has used: both stay the same only when it does nothing."""
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == self.popen.pid:
+                ticks += int(fields[11]) + int(fields[12])
+        return self.log.stat().st_size, ticks
+
+
 def start(
     stack: ExitStack, directory: Path, name: str, command: list[str], environment: dict[str, str] | None = None
-) -> "subprocess.Popen[bytes]":
-    """A process that ends with the demo, its words in a file."""
-    log = stack.enter_context((directory / f"{name}.log").open("w"))
-    process = subprocess.Popen(
-        command, env=os.environ | (environment or {}), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    stack.callback(end, process)
+) -> Process:
+    """Start a process that ends with the demo."""
+    process = Process(command, os.environ | (environment or {}), directory / f"{name}.log")
+    stack.callback(end, process.popen)
     return process
 
 
@@ -419,19 +450,53 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
+class Stall:
+    """Notices when a wait makes no progress, and prints what it waits for."""
+
+    def __init__(self, waiting_for: str) -> None:
+        self._waiting_for = waiting_for
+        self._started = self._moved = self._printed = time.monotonic()
+        self._last: object = None
+
+    def check(self, shown: str, activity: object = None) -> None:
+        """Raises Failed when neither value has changed for MAX_STALL_SECONDS, or after MAX_WAIT_SECONDS."""
+        now = time.monotonic()
+        if (shown, activity) != self._last:
+            self._last, self._moved = (shown, activity), now
+        if now - self._printed >= NOTICE_SECONDS:
+            self._printed = now
+            say(f"  waiting for {self._waiting_for}{f' ({shown})' if shown else ''}, {now - self._started:.0f} s")
+        if now - self._moved > MAX_STALL_SECONDS or now - self._started > MAX_WAIT_SECONDS:
+            raise Failed(f"waited {now - self._started:.0f} s for {self._waiting_for} {shown}")
+
+
 def wait_until(
     condition: Callable[[], bool],
-    otherwise: str,
-    log: Path | None = None,
-    process: "subprocess.Popen[bytes] | None" = None,
+    waiting_for: str,
+    process: Process,
+    *,
+    progress: Callable[[], str] = str,
+    may_end: bool = False,
 ) -> None:
-    """Until it is so, or cannot become so any more: the time is over, or the process it needs has ended."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline or (process is not None and process.poll() is not None):
-            words = "" if log is None else "\n" + log.read_text()[-2000:]
-            raise Failed(otherwise + words)
-        time.sleep(0.1)
+    """Wait as long as the process works on it. Raises Failed, with the end of its log, when it ends or stalls."""
+    stall = Stall(waiting_for)
+    try:
+        while not condition():
+            if process.ended and not may_end:
+                raise Failed(f"the process ended before there was {waiting_for}")
+            stall.check(progress(), process.activity())
+            time.sleep(0.1)
+    except Failed as failure:
+        raise Failed(f"{failure}\n{process.log.read_text()[-2000:]}") from None
+
+
+def wait_for_records(client: Client, topic: str, wanted: int, process: Process) -> None:
+    wait_until(
+        lambda: count(client, topic) >= wanted,
+        f"{wanted} records in {topic}",
+        process,
+        progress=lambda: f"{count(client, topic)} there",
+    )
 
 
 def is_ready(client: Client) -> bool:

@@ -88,7 +88,7 @@ def follow(output: BinaryIO, process: "subprocess.Popen[bytes]") -> None:
 
 @contextmanager
 def ended_with_us() -> "Iterator[list[subprocess.Popen[bytes]]]":
-    """No lane outlives us, whoever ends us: each gets the time to clean up behind itself."""
+    """End all lanes when this process ends: each gets time to clean up."""
     processes: list[subprocess.Popen[bytes]] = []
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from topics.client import Client
-from topics.server.settings import Settings, load_settings
+from topics.server.ops.settings import Settings, load_settings
 from topics.testing.server import running_server
 
 

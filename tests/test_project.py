@@ -60,7 +60,7 @@ def test_every_package_has_an_init_that_says_what_it_is() -> None:
     assert {package for package in packages if not (package / "__init__.py").exists()} == set()
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-build.txt", "requirements-dev.txt"])
 def test_every_requirement_is_pinned_to_one_version(lock: str) -> None:
     lines = (ROOT / lock).read_text(encoding="utf-8").splitlines()
     requirements = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
@@ -72,7 +72,8 @@ def test_every_dependency_of_the_package_is_in_the_pinned_requirements() -> None
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert names(project["dependencies"]) <= names(locked("requirements.txt"))
     assert names(project["optional-dependencies"]["dev"]) <= names(locked("requirements-dev.txt"))
-    assert set(locked("requirements.txt")) <= set(locked("requirements-dev.txt")), "run make lock"
+    for lock in ("requirements.txt", "requirements-build.txt"):
+        assert set(locked(lock)) <= set(locked("requirements-dev.txt")), "run make lock"
 
 
 def test_changelog_knows_the_version_or_says_unreleased() -> None:

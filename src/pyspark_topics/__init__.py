@@ -1,6 +1,6 @@
 """Found by Spark itself: makes `spark.read.format("topics")` work with no registration."""
 
-from topics.spark.source import TopicsDataSource
+from topics.spark.connector.source import TopicsDataSource
 
 
 class DefaultSource(TopicsDataSource):

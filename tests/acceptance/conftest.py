@@ -7,11 +7,24 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance.topic import TopicApi
-from topics.server.settings import load_settings
-from topics.testing.http import Api
+from tests.declared import check_response
+from topics.server.ops.settings import load_settings
+from topics.testing.http import Answer, Api
 from topics.testing.server import running_server
 
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def every_response_is_as_declared() -> Iterator[None]:
+    """Every response that a test gets has the status, the error code and the fields that `topics.api` declares."""
+
+    def check(method: str, path: str, answer: Answer) -> None:
+        check_response(method, path, answer.status, answer.headers.get("content-type", ""), answer.body)
+
+    Api.observer = staticmethod(check)
+    yield
+    Api.observer = None
 
 
 # Where records stand must make no difference: by default all of a test's records are in memory; the other server writes
@@ -19,7 +32,6 @@ _numbers = itertools.count(1)
 SERVERS = {
     "hot": {},
     "sealed": {
-        "TOPICS_WAL_SHARDS": "2",
         "TOPICS_WAL_FILE_BYTES": "65536",
         "TOPICS_SEGMENT_BYTES": "4096",
         "TOPICS_HOT_BYTES": "4096",

@@ -345,29 +345,6 @@ def test_deletes_by_tag_free_room_in_a_topic_that_rejects(topic: TopicApi) -> No
     assert topic.seqs() == [2, 3]
 
 
-@pytest.mark.parametrize("discard", ["old", "reject"])
-def test_a_write_of_more_records_than_the_whole_cap_can_never_succeed(topic: TopicApi, discard: str) -> None:
-    topic.configure(cap_records=2, discard=discard)
-    refused(topic.api.post(topic.path, {"records": [{"data": n} for n in range(3)]}), 400, "batch_too_large")
-    assert topic.state()["head_seq"] == 0
-    assert topic.append(1, 2)["seqs"] == [1, 2]
-
-
-@pytest.mark.parametrize("discard", ["old", "reject"])
-def test_a_write_of_more_bytes_than_the_whole_cap_can_never_succeed(topic: TopicApi, discard: str) -> None:
-    topic.configure(cap_bytes=200, discard=discard)
-    refused(topic.api.post(topic.path, {"records": [{"data": "x" * 300}]}), 400, "record_too_large")
-    refused(topic.api.post(topic.path, {"records": [{"data": "x" * 80}] * 3}), 400, "batch_too_large")
-    assert topic.state()["head_seq"] == 0
-    assert topic.append("x" * 80)["seqs"] == [1]
-
-
-def test_a_first_write_larger_than_its_own_cap_creates_nothing(topic: TopicApi) -> None:
-    body = {"records": [{"data": 1}, {"data": 2}], "config": {"cap_records": 1}}
-    refused(topic.api.post(topic.path, body), 400, "batch_too_large")
-    assert not topic.exists()
-
-
 def test_cap_bytes_bounds_what_is_retained(topic: TopicApi) -> None:
     topic.configure(cap_bytes=1000)
     for n in range(50):

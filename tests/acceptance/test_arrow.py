@@ -97,6 +97,31 @@ def test_bulk_read_goes_through_a_topic_without_gap_or_overlap(topic: TopicApi) 
     assert seen == list(range(1, 3001))
 
 
+@pytest.mark.parametrize("as_arrow", [True, False], ids=["arrow", "json"])
+def test_a_bounded_read_says_which_live_records_it_covers(topic: TopicApi, as_arrow: bool) -> None:
+    topic.append_records(*[{"data": number, "tag": f"t{number}", "node": "n"} for number in range(1, 11)])
+    topic.remove(match="t5")
+    topic.remove(before_seq=3)
+
+    def coverage(**fields: Any) -> tuple[int, int, int]:
+        page = bulk(topic, **fields).metadata if as_arrow else topic.diff(**fields)
+        return page["from_seq"], page["records_live"], page["next_from_seq"]
+
+    assert coverage(from_seq=0, to_seq=10) == (0, 7, 10)
+    assert coverage(from_seq=3, to_seq=6) == (3, 2, 6)
+    assert coverage(from_seq=4, to_seq=5) == (4, 0, 5)
+    assert coverage(from_seq=0, to_seq=10, node="n") == (0, 7, 10), "filtered records are live"
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_an_arrow_page_takes_about_as_many_bytes_as_asked_for(topic: TopicApi, extra: int) -> None:
+    topic.append(*["x" * 100] * 50)
+    record_bytes = topic.state()["bytes"] // 50
+    page = bulk(topic, max_batch_bytes=10 * record_bytes + extra)
+    assert len(page.seqs) == (9 if extra < 0 else 10)
+    assert (page.metadata["next_from_seq"], page.metadata["caught_up"]) == (page.seqs[-1], False)
+
+
 def test_bulk_read_tells_lost_records(topic: TopicApi) -> None:
     topic.configure(cap_records=3)
     for number in range(6):

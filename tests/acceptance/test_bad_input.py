@@ -161,7 +161,8 @@ def test_nothing_may_precede_the_document(topic: TopicApi, start: bytes) -> None
 @pytest.mark.parametrize("body", [b"[]", b"null", b"1", b'"x"', b"true", b"[{}]", b"", b" ", b"{"], ids=shorten)
 def test_a_body_is_one_object(topic: TopicApi, body: bytes) -> None:
     for method, path, _ in resources(topic):
-        refused(topic.api.send(method, path, body, JSON_TYPE), 400, "invalid_request")
+        if body or not path.endswith("/diff"):
+            refused(topic.api.send(method, path, body, JSON_TYPE), 400, "invalid_request")
     assert not topic.exists()
 
 
@@ -217,6 +218,25 @@ def test_a_body_that_is_not_declared_as_json_is_not_looked_at(topic: TopicApi, c
 def test_json_may_be_declared_in_every_usual_way(topic: TopicApi, content_type: str) -> None:
     for method, path, body in resources(topic):
         assert topic.api.send(method, path, body, {"Content-Type": content_type}).status in (200, 201)
+
+
+@pytest.mark.parametrize("content_type", [None, "application/json", "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize("body", [None, b""], ids=["no length", "length 0"])
+def test_a_read_or_claim_without_a_body_is_one_with_an_empty_object(
+    topic: TopicApi, body: bytes | None, content_type: str | None
+) -> None:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    topic.configure(type="queue")
+    topic.append(1, 2)
+    found = topic.api.send("POST", f"{topic.path}/diff", body, headers)
+    assert (found.status, [record["$seq"] for record in found.json["records"]]) == (200, [1, 2])
+    # A claim must name its node, so `{}` is refused for that and not for its type.
+    refused(topic.api.send("POST", f"{topic.path}/claim", body, headers), 400, "invalid_request")
+    # What a connection has learned about requests without a body does not hold for those with one.
+    refused(topic.api.send("POST", f"{topic.path}/claim", b'{"node":"w"}'), 415, "unsupported_media_type")
+    refused(topic.api.send("POST", f"{topic.path}/diff", b"{}"), 415, "unsupported_media_type")
+    absent = topic.api.send("POST", f"{topic.path}-absent/diff", body, headers)
+    refused(absent, 404, "topic_not_found")
 
 
 def test_the_content_type_comes_before_the_topic(topic: TopicApi) -> None:
@@ -276,7 +296,7 @@ def test_a_chunked_body_over_the_limit_is_refused_as_well(small_topic: TopicApi)
 def test_a_body_that_only_declares_too_much_is_refused_without_waiting_for_it(api: Api) -> None:
     with socket.create_connection((api.host, api.port), timeout=20) as client:
         client.sendall(
-            b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /v0/topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 99999999999\r\n\r\n"
         )
         received = client.recv(65536)
@@ -327,12 +347,12 @@ def test_an_unknown_path_is_not_found(api: Api, method: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/v0/topics", {"GET"}),
-        ("/v0/topics/a", {"GET", "PUT", "POST", "DELETE"}),
+        ("/v0/topics", {"GET", "HEAD"}),
+        ("/v0/topics/a", {"GET", "HEAD", "PUT", "POST", "DELETE"}),
         ("/v0/topics/a/diff", {"POST"}),
         ("/v0/topics/a/delete", {"POST"}),
-        ("/v0/health", {"GET"}),
-        ("/v0/ready", {"GET"}),
+        ("/v0/health", {"GET", "HEAD"}),
+        ("/v0/ready", {"GET", "HEAD"}),
     ],
 )
 def test_a_known_path_names_the_methods_that_work(api: Api, path: str, allowed: set[str]) -> None:
@@ -364,7 +384,7 @@ def test_requests_behind_a_refused_one_are_served(topic: TopicApi) -> None:
     """All in one write: a refusal must not swallow what follows it."""
     bad = b'{"records":[{"data":NaN}]}'
     good = b'{"records":[{"data":1}]}'
-    head = f"POST {topic.path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
+    head = f"POST {topic.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
     sent = b"".join([head + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in (bad, good, bad, good)])
     with socket.create_connection((topic.api.host, topic.api.port), timeout=20) as client:
         client.sendall(sent)

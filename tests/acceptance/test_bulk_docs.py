@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.server import running_server
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "bulk.md"

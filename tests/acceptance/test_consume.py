@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.topic import TopicApi, refused, succeeded, wait_until_past
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.http import Answer, Api
 from topics.testing.server import running_server
 
@@ -128,6 +128,46 @@ def test_unacked_messages_come_again_and_acked_ones_do_not(topic: TopicApi, grou
     assert group.offsets(limit=3) == group.offsets(limit=3) == [1, 2, 3]
     assert group.ack(2) == 2
     assert group.offsets() == [3, 4]
+
+
+def test_a_member_that_names_what_it_received_gets_the_next_messages(topic: TopicApi, group: GroupApi) -> None:
+    topic.configure(partitions=2)
+    topic.append(*range(4), partition=0)
+    topic.append(*range(3), partition=1)
+    member: dict[str, Any] = {"consumer_id": "a"}
+    first, second = group.consume(limit=2, **member), group.consume(limit=2, **member)
+    received = {"0": 2, "1": 2}
+    assert {first["partition_id"], second["partition_id"]} == {0, 1}
+    third, fourth = [group.consume(received=received, **member) for _ in range(2)]
+    offsets = {each["partition_id"]: [message["offset"] for message in each["messages"]] for each in (third, fourth)}
+    assert offsets == {0: [3, 4], 1: [3]}
+    received = {"0": 4, "1": 3}
+    assert group.offsets(received=received, **member) == []
+    assert group.ack(2, partition_id=0, **member) == 2
+    assert group.offsets(**member) in ([3, 4], [1, 2, 3]), "without it the poll begins behind the ack"
+    group.seek("Earliest")
+    assert group.offsets(received=received, **member)[0] == 1, "a seek counts more"
+
+
+def test_what_was_received_counts_only_in_the_session_that_received_it(topic: TopicApi, group: GroupApi) -> None:
+    topic.append(1, 2, 3)
+    assert group.offsets(consumer_id="a") == [1, 2, 3]
+    succeeded(group.api.post("/api/topics/leave", {"topic": topic.name, "group_id": group.name, "consumer_id": "a"}))
+    assert group.offsets(consumer_id="a", received={"0": 3}) == [1, 2, 3]
+
+
+def test_a_loss_behind_received_messages_does_not_ack_them(topic: TopicApi, group: GroupApi) -> None:
+    topic.configure(cap_records=2)
+    topic.append(1, 2)
+    assert group.offsets(consumer_id="a") == [1, 2]
+    topic.append(3, 4, 5, 6)
+    topic.remove(before_seq=7)
+    found = group.consume(consumer_id="a", received={"0": 2})
+    assert (found["messages"], found["tombstone"]["gap_from"]) == ([], 3)
+    received = {"0": found["tombstone"]["gap_to"]}
+    assert group.consume(consumer_id="a", received=received)["tombstone"] is None
+    topic.append(7)
+    assert group.consume(consumer_id="a")["tombstone"]["gap_from"] == 1, "the messages before the loss were not acked"
 
 
 def test_latest_is_pinned_by_the_first_poll(topic: TopicApi, group: GroupApi) -> None:
@@ -294,9 +334,7 @@ def test_500_open_polls_leave_the_server_free_and_are_all_woken(topic: TopicApi,
     topic.append(0)
     group.ack(1)
     body = json.dumps({"topic": topic.name, "group_id": group.name, "timeout_seconds": 30}).encode()
-    head = (
-        b"POST /api/topics/consume HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    )
+    head = b"POST /api/topics/consume HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     sockets = [socket.create_connection((topic.api.host, topic.api.port), timeout=30) for _ in range(500)]
     try:
         for each in sockets:
@@ -317,9 +355,7 @@ def test_a_hung_up_client_frees_its_poll(topic: TopicApi, group: GroupApi) -> No
     topic.append(0)
     group.ack(1)
     body = json.dumps({"topic": topic.name, "group_id": group.name, "consumer_id": "a", "timeout_seconds": 30}).encode()
-    head = (
-        b"POST /api/topics/consume HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    )
+    head = b"POST /api/topics/consume HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with socket.create_connection((topic.api.host, topic.api.port), timeout=30) as client:
         client.sendall(head % len(body) + body)
         let_polls_arrive(topic.api)
@@ -425,6 +461,77 @@ def test_a_partition_in_another_members_hands_is_not_given(topic: TopicApi, grou
     assert group.offsets(consumer_id="a", partition_id=0) == [1]
     assert refused(group.ask(consumer_id="b", partition_id=0), 409, "partition_owned").detail == {"partition_id": 0}
     refused(group.ask(), 409, "partition_owned")
+
+
+def test_an_ack_after_the_session_expired_is_a_conflict_and_moves_nothing(topic: TopicApi, group: GroupApi) -> None:
+    topic.append(1, 2, 3)
+    assert group.offsets(consumer_id="slow") == [1, 2, 3]
+    wait_until_past(time.time_ns() // 1_000_000 + SESSION_MS)
+    answer = refused(group.ask_ack(3, consumer_id="slow"), 409, "session_expired")
+    assert answer.detail == {"consumer_id": "slow", "group_id": group.name}
+    assert group.offsets(consumer_id="next", limit=2) == [1, 2]
+    refused(group.ask_ack(3, consumer_id="slow"), 409, "session_expired")
+    assert group.ack(2, consumer_id="next") == 2
+    # What was acked meanwhile does not make the expired session valid.
+    refused(group.ask_ack(2, consumer_id="slow"), 409, "session_expired")
+    assert group.offsets(consumer_id="next") == [3]
+
+
+def test_an_ack_of_a_consumer_that_never_polled_or_has_left_is_a_conflict(topic: TopicApi, group: GroupApi) -> None:
+    topic.append(1)
+    refused(group.ask_ack(1, consumer_id="stranger"), 409, "session_expired")
+    assert group.offsets(consumer_id="a") == [1]
+    refused(group.ask_ack(1, consumer_id="stranger"), 409, "session_expired")
+    body = {"topic": topic.name, "group_id": group.name, "consumer_id": "a"}
+    assert succeeded(topic.api.post("/api/topics/leave", body))["success"] is True
+    refused(group.ask_ack(1, consumer_id="a"), 409, "session_expired")
+    assert group.offsets() == [1]
+
+
+def test_a_member_acks_only_the_partitions_it_owns(topic: TopicApi, group: GroupApi) -> None:
+    topic.configure(partitions=2)
+    topic.append("zero", partition=0)
+    topic.append("one", partition=1)
+    assert group.offsets(consumer_id="a", partition_id=0) == [1]
+    assert group.offsets(consumer_id="b", partition_id=1) == [1]
+    answer = refused(group.ask_ack(1, partition_id=0, consumer_id="b"), 409, "partition_owned")
+    assert answer.detail == {"partition_id": 0}
+    assert group.ack(1, partition_id=0, consumer_id="a") == 1
+    # A repeat moves nothing and is answered, also when another member owns the partition by now.
+    assert group.ack(1, partition_id=0, consumer_id="b") == 1
+
+
+# SQL
+
+
+def sql(topic: TopicApi, statement: str) -> Answer:
+    return topic.api.post("/api/sql", {"sql": statement})
+
+
+def test_sql_does_not_consume_a_partition_that_a_live_member_owns(topic: TopicApi, group: GroupApi) -> None:
+    topic.configure(partitions=2)
+    topic.append("zero", partition=0)
+    topic.append("one", partition=1)
+    assert group.offsets(consumer_id="a", partition_id=0) == [1]
+    consume = f"CONSUME FROM \"{topic.name}\" GROUP '{group.name}'"
+    for statement in (consume, f"{consume} PARTITION 0"):
+        assert refused(sql(topic, statement), 409, "partition_owned").detail == {"partition_id": 0}
+    assert [row[2] for row in succeeded(sql(topic, f"{consume} PARTITION 1"))["rows"]] == [1]
+    wait_until_past(time.time_ns() // 1_000_000 + SESSION_MS)
+    assert [row[2] for row in succeeded(sql(topic, consume))["rows"]] == [1]
+
+
+def test_sql_moves_a_group_behind_records_that_are_all_lost(topic: TopicApi, group: GroupApi) -> None:
+    topic.configure(ttl_ms=30)
+    topic.append(1, 2, 3)
+    consume = f"CONSUME FROM \"{topic.name}\" GROUP '{group.name}' FROM OFFSET 1"
+    assert len(succeeded(sql(topic, consume))["rows"]) == 3
+    wait_until_past(topic.state()["last_write_ts"] + 30)
+    found = succeeded(sql(topic, consume))
+    assert (found["rows"], found["next_offset"]) == ([], 4)
+    assert (found["tombstone"]["gap_from"], found["tombstone"]["gap_to"]) == (1, 3)
+    found = succeeded(sql(topic, consume))
+    assert (found["tombstone"], found["next_offset"]) == (None, 4)
 
 
 # Seeking

@@ -278,7 +278,7 @@ def test_other_types_are_refused(topic: TopicApi, body: Any) -> None:
 
 def test_unknown_fields_are_ignored(topic: TopicApi) -> None:
     topic.append(1)
-    assert topic.seqs(colour="blue", filter={"x": 1}) == [1]
+    assert topic.seqs(colour="blue", size={"x": 1}) == [1]
 
 
 def test_a_partition_that_is_not_there_is_refused(topic: TopicApi) -> None:

@@ -31,6 +31,21 @@ def test_heads_of_the_partitions_that_were_asked_for(topic: TopicApi) -> None:
     assert found == {topic.name: {"epoch": topic.state()["epoch"], "heads": {"0": 0, "2": 2}}}
 
 
+def test_describe_answers_where_every_partition_begins_and_ends(topic: TopicApi) -> None:
+    topic.configure(partitions=2, cap_records=3)
+    topic.append(1, 2, 3, 4, 5, partition=1)
+    found = heads(topic, {topic.name: {}, "nowhere": {}}, describe=True)
+    described = {"type": "log", "heads": {"0": 0, "1": 5}, "earliest": {"0": 1, "1": 3}}
+    assert found == {topic.name: {"epoch": topic.state()["epoch"], **described}, "nowhere": None}
+    refused(
+        topic.api.post("/v0/heads", {"topics": {topic.name: {}}, "describe": True, "wait_ms": 1}),
+        400,
+        "invalid_request",
+    )
+    many = {f"t{number}": {} for number in range(501)}
+    refused(topic.api.post("/v0/heads", {"topics": many, "describe": True}), 400, "invalid_request")
+
+
 def test_what_does_not_exist_is_told_at_once(topic: TopicApi) -> None:
     topic.configure(partitions=2)
     found = heads(topic, {topic.name: {"0": 0, "5": 0}, "nowhere": {"0": 0}}, wait_ms=LONG_MS)

@@ -108,7 +108,7 @@ def test_a_refused_write_does_not_keep_its_key(topic: TopicApi) -> None:
     key = {"idempotency_key": "k"}
     refused(topic.api.post(topic.path, {"records": [{"data": 1}], **key}), 422, "topic_full")
     refused(topic.api.post(topic.path, {"records": [{"data": 1, "tag": 5}], **key}), 400, "invalid_request")
-    refused(topic.api.post(topic.path, {"records": [{"data": 1}, {"data": 2}], **key}), 400, "batch_too_large")
+    refused(topic.api.post(topic.path, {"records": [{"data": 1}, {"data": 2}], **key}), 422, "topic_full")
     refused(topic.api.post(topic.path, b'{"records":[{"data":1}],"idempotency_key":"k"'), 400, "invalid_request")
     topic.remove(before_seq=2)
     assert topic.append(1, **key)["deduped"] is False

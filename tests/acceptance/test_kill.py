@@ -95,12 +95,11 @@ def read_all(server: ServerProcess, topic: str) -> tuple[dict[int, str], list[di
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shards", ["1", "2"])
-def test_nothing_acknowledged_is_lost_when_the_process_is_killed_under_load(server: ServerProcess, shards: str) -> None:
+def test_nothing_acknowledged_is_lost_when_the_process_is_killed_under_load(server: ServerProcess) -> None:
     acked: dict[str, dict[int, str]] = {name: {} for name in CLASSES}
     possible: dict[str, set[str]] = {name: set() for name in CLASSES}
     numbers = dict.fromkeys(CLASSES, 0)
-    server.start(TOPICS_WAL_SHARDS=shards)
+    server.start()
     for name in CLASSES:
         assert server.request("PUT", f"/v0/topics/{name}", {"durability": name})[0] == 201
     for _ in range(ROUNDS):
@@ -118,7 +117,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed_under_load(serv
             acked[name] |= writer.acked
             possible[name] |= set(writer.open)
             numbers[name] = writer.number
-        server.start(TOPICS_WAL_SHARDS=shards)
+        server.start()
         for name in CLASSES:
             found, tombstones = read_all(server, name)
             assert tombstones == []
@@ -199,7 +198,7 @@ def test_the_port_file_holds_what_a_url_takes_for_ipv6_too(tmp_path: Path) -> No
         pytest.skip("this machine has no IPv6 loopback")
     server = ServerProcess(tmp_path, TOPICS_HOST="::1")
     try:
-        server.start(ready=False)
+        server.start()
         address = (tmp_path / "port").read_text().strip()
         with urllib.request.urlopen(f"http://{address}/v0/health", timeout=30) as answer:
             assert answer.status == 200

@@ -178,7 +178,7 @@ def test_zero_does_not_wait(empty: TopicApi) -> None:
 def test_a_reader_that_goes_away_is_forgotten(empty: TopicApi) -> None:
     body = b'{"wait_ms":30000}'
     request = (
-        f"POST {empty.path}/diff HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"POST {empty.path}/diff HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     ).encode()
     for _ in range(20):
@@ -191,7 +191,7 @@ def test_a_reader_that_goes_away_is_forgotten(empty: TopicApi) -> None:
 def test_a_reader_may_send_its_next_request_before_the_answer(empty: TopicApi) -> None:
     body = b'{"wait_ms":30000}'
     request = (
-        f"POST {empty.path}/diff HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"POST {empty.path}/diff HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
     with socket.create_connection((empty.api.host, empty.api.port), timeout=PATIENCE_SECONDS) as reader:

@@ -19,6 +19,9 @@ JOB = {
     "restarts": 1,
     "error": "once it failed",
     "notes": {"quarantined": 2},
+    "lag_s": 1.5,
+    "bytes": 4096,
+    "latency_ms": 130.5,
 }
 REPORT = {"state": "running", "master": "local[2]", "started_ts": 1_700_000_000_000, "jobs": [JOB]}
 
@@ -49,6 +52,7 @@ def test_a_pipeline_reports_is_shown_and_is_forgotten(api: Api, name: str, path:
     (row,) = rows(api, name)
     assert (row["job"], row["kind"], row["job_state"], row["lag_records"]) == (JOB["name"], "archive", "running", 7)
     assert (row["batch_ms"], row["error"], row["notes"]) == (120, "once it failed", '{"quarantined":2}')
+    assert (row["lag_s"], row["bytes"], row["latency_ms"]) == (1.5, 4096, 130.5)
     assert succeeded(api.delete(path))["deleted"] is True
     refused(api.delete(path), 404, "not_found")
     assert rows(api, name) == []
@@ -123,7 +127,7 @@ def test_a_report_has_a_size_and_a_shape(api: Api, name: str, path: str) -> None
     refused(api.put(path, {**REPORT, "jobs": many}), 400, "batch_too_large")
     succeeded(api.put(path, {**REPORT, "jobs": many[:2000]}))
     assert len(rows(api, name)) == 2000
-    refused(api.put(path, {**REPORT, "jobs": [{**JOB, "notes": {"x": "y" * (1 << 20)}}]}), 400, "batch_too_large")
+    refused(api.put(path, {**REPORT, "jobs": [{**JOB, "notes": {"x": "y" * (1 << 20)}}]}), 413, "payload_too_large")
     deep = b'{"state":"running","jobs":[{"name":"a","kind":"b","state":"running","notes":{"x":%b}}]}'
     answer = api.send("PUT", path, deep % (b"[" * 100_000 + b"]" * 100_000), {"Content-Type": "application/json"})
     refused(answer, 400, "invalid_request")

@@ -33,9 +33,9 @@ def test_ready_counts_the_topics(topic: TopicApi, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v0/health", "/healthz", "/v0/ready", "/readyz"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_a_probe_answers_to_nothing_but_get(api: Api, path: str, method: str) -> None:
+def test_a_probe_answers_to_nothing_but_get_and_head(api: Api, path: str, method: str) -> None:
     answer = refused(api.send(method, path), 405, "method_not_allowed")
-    assert answer.headers["allow"] == "GET"
+    assert answer.headers["allow"] == "GET, HEAD"
 
 
 DATA_PLANE = [

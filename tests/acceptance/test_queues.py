@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.topic import TopicApi, refused, succeeded, wait_until_past
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.http import Answer, Api
 from topics.testing.server import running_server
 
@@ -374,6 +374,20 @@ def test_the_bound_on_deliveries_is_exact_and_the_dead_letter_tells_where_it_com
         "$dead_letter_deliveries": 2,
         "$dead_letter_src_seq": 1,
     }
+
+
+def test_a_dead_letter_has_the_reason_of_the_last_nack(queue: QueueApi) -> None:
+    dead = TopicApi(queue.api, f"{queue.name}-dead")
+    queue.configure(max_deliveries=2, dead_letter=dead.name)
+    queue.append("a", "b")
+    for reason in ("first", "x" * 2000):
+        assert len(queue.jobs(max=2)) == 2
+        queue.settle("nack", 1, reason=reason)
+        queue.settle("nack", 2)
+    assert queue.jobs(max=2) == []
+    first, second = dead.diff()["records"]
+    assert first["meta"]["$dead_letter_reason"] == "x" * 1000
+    assert "$dead_letter_reason" not in second["meta"]
 
 
 def test_a_dead_letter_makes_no_topic_under_the_alias_of_another(queue: QueueApi) -> None:

@@ -1,6 +1,5 @@
 """A server that was stopped in good order goes on where it was: nothing comes back, nothing is forgotten."""
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.topic import TopicApi, refused, seqs_of
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.http import Api
 from topics.testing.server import running_server
 
@@ -24,12 +23,10 @@ class House:
 
     def __init__(self, path: Path, settings: dict[str, str]) -> None:
         self._environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(path), **settings}
-        self._shards = itertools.cycle(["1", "3", "2"])
 
     @contextmanager
     def open(self, name: str = "topic") -> Iterator[TopicApi]:
-        """Each server has another number of shards: that must make no difference."""
-        settings = load_settings(self._environment | {"TOPICS_WAL_SHARDS": next(self._shards)})
+        settings = load_settings(self._environment)
         with running_server(settings) as url, Api(url) as api:
             yield TopicApi(api, name)
 

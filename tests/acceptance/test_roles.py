@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.acceptance.topic import refused, succeeded
-from topics.cli.user import run as topics_user
-from topics.server.settings import BadSettings, load_settings
+from topics.cli.server.user import run as topics_user
+from topics.server.ops.settings import BadSettings, load_settings
 from topics.testing.http import Answer, Api
 from topics.testing.server import running_server
 
@@ -285,8 +285,8 @@ def test_guessing_is_slowed_down_and_does_not_hold_up_others(guarded_url: str) -
             refused(api.get("/v0/topics/t", basic("system", f"wrong-{number}")), 401, "unauthorized")
             return time.monotonic() - started
 
-    with ThreadPoolExecutor(3) as pool:
-        guesses = [pool.submit(guess, number) for number in range(3)]
+    with ThreadPoolExecutor(12) as pool:
+        guesses = [pool.submit(guess, number) for number in range(12)]
         with Api(guarded_url) as api:
             started = time.monotonic()
             for _ in range(20):
@@ -296,6 +296,41 @@ def test_guessing_is_slowed_down_and_does_not_hold_up_others(guarded_url: str) -
     assert took[-1] > 0.5
     with Api(guarded_url) as api:
         assert api.get("/v0/topics/t", basic("system")).status == 200
+
+
+def test_a_wrong_password_says_that_it_is_wrong(ask: Api) -> None:
+    for name, password in (("dba", "wrong"), ("stranger", PASSWORD)):
+        answer = ask.get("/v0/topics/t", basic(name, password))
+        assert answer.json["error"]["message"] == "the user name or the password is wrong"
+        login = ask.post("/api/auth/login", {"username": name, "password": password})
+        assert login.json["error"]["message"] == "the user name or the password is wrong"
+    assert "name:password" in ask.get("/v0/topics/t", {"Authorization": "Basic !!!"}).json["error"]["message"]
+    assert "key or token" in ask.get("/v0/topics/t", bearer("wrong")).json["error"]["message"]
+    assert "scheme" in ask.get("/v0/topics/t", {"Authorization": "Digest x"}).json["error"]["message"]
+
+
+def test_forty_wrong_passwords_at_once_do_not_lock_a_user_out(tmp_path: Path) -> None:
+    """From the same address, before the user's first login: the worst case. Hashes are as expensive as in production."""
+    config = tmp_path / "server.toml"
+    hashed = PasswordHasher().hash(PASSWORD)
+    config.write_text(f'[[users]]\nname = "u"\npassword_hash = "{hashed}"\nrole = "dba"\n', encoding="utf-8")
+    environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path / "d"), "TOPICS_CONFIG": str(config)}
+    with running_server(load_settings(environment)) as url:
+
+        def log_in(password: str) -> int:
+            with Api(url) as api:
+                return api.post("/api/auth/login", {"username": "u", "password": password}).status
+
+        with ThreadPoolExecutor(41) as pool:
+            wrong = [pool.submit(log_in, f"wrong {number}") for number in range(40)]
+            assert log_in(PASSWORD) == 200
+            assert {each.result(60) for each in wrong} == {401}
+        with ThreadPoolExecutor(10) as pool:
+            wrong = [pool.submit(log_in, f"more {number}") for number in range(20)]
+            started = time.monotonic()
+            assert log_in(PASSWORD) == 200
+            assert time.monotonic() - started < 1, "known by now: it waits for no guess"
+            assert {each.result(60) for each in wrong} == {401}
 
 
 def test_a_checked_password_is_not_checked_again_for_a_while(ask: Api) -> None:

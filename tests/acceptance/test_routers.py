@@ -9,10 +9,11 @@ from urllib.parse import quote
 import pytest
 
 from tests.acceptance.topic import TopicApi, refused, succeeded
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.http import Answer, Api
 from topics.testing.server import running_server
 
+PATIENCE_SECONDS = 20.0
 OPTIONS: dict[str, Any] = {
     "preserve_node": True,
     "preserve_tag": True,
@@ -43,12 +44,11 @@ class RouterApi:
 
     def settled(self) -> dict[str, Any]:
         """The router's state once it has nothing left to look at."""
-        for _ in range(2000):
-            state = self.state()
-            if not state["lag"]:
-                return state
-            time.sleep(0.002)
-        raise AssertionError(f"the router does not catch up: {state}")
+        return eventually(self.state, lambda state: not state["lag"])
+
+    def blocked(self) -> dict[str, Any]:
+        """The router's state once its dest has no room."""
+        return eventually(self.state, lambda state: state["state"] == "blocked")
 
     def forwarded(self, **fields: Any) -> list[dict[str, Any]]:
         self.settled()
@@ -58,6 +58,15 @@ class RouterApi:
 @pytest.fixture
 def router(api: Api, name: str) -> RouterApi:
     return RouterApi(api, f"{name}.a", f"{name}.b")
+
+
+def eventually(look: Callable[[], dict[str, Any]], condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """What `look` finds once it fulfils the condition. Fails the test when it does not."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition(found := look()):
+        assert time.monotonic() < deadline, f"it never came to that: {found}"
+        time.sleep(0.002)
+    return found
 
 
 def datas(records: list[dict[str, Any]]) -> list[Any]:
@@ -393,18 +402,12 @@ def test_a_full_dest_holds_the_router_up_and_nothing_is_lost(router: RouterApi) 
     router.create()
     router.source.append(*range(5))
     router.source.append(5)
-    seen: list[Any] = []
-    for _ in range(2):
-        for _ in range(1000):
-            if router.dest.state()["count"] == 3:
-                break
-            time.sleep(0.002)
-        if not seen:
-            assert router.state()["state"] == "blocked"
-        seen += datas(router.dest.read_all())
-        router.dest.remove(before_seq=router.dest.state()["head_seq"] + 1)
-    assert seen == [0, 1, 2, 3, 4, 5]
+    assert router.blocked()["lag"] == 3
+    assert datas(router.dest.read_all()) == [0, 1, 2]
+    router.dest.remove(before_seq=4)
     assert router.settled()["state"] == "running"
+    assert datas(router.dest.read_all()) == [3, 4, 5]
+    assert router.dest.diff(3)["tombstone"] is None
 
 
 def test_what_the_source_dropped_first_is_told_in_dest(router: RouterApi) -> None:
@@ -416,10 +419,7 @@ def test_what_the_source_dropped_first_is_told_in_dest(router: RouterApi) -> Non
     for number in range(2, 8):
         router.source.append(number)
     # Forwarding comes after the answer: room is made only once there is none.
-    for _ in range(2000):
-        if router.state()["state"] == "blocked":
-            break
-        time.sleep(0.002)
+    router.blocked()
     router.dest.remove(before_seq=3)
     router.settled()
     first = router.dest.diff(2)
@@ -432,15 +432,9 @@ def test_a_blocked_router_whose_source_lost_all_it_waited_with_is_running_again(
     router.dest.configure(cap_records=2, discard="reject")
     router.create()
     router.source.append(0, 1, 2, 3)
-    for _ in range(2000):
-        if router.state()["state"] == "blocked":
-            break
-        time.sleep(0.002)
+    router.blocked()
     router.source.configure(ttl_ms=1)
-    for _ in range(2000):
-        if router.dest.state()["head_seq"] == 4:
-            break
-        time.sleep(0.002)
+    eventually(router.dest.state, lambda state: state["head_seq"] == 4)
     assert router.dest.diff(2)["tombstone"]["reason"] == "source_trim"
     assert router.settled()["state"] == "running"
 

@@ -1,6 +1,7 @@
 """SQL over HTTP: every statement, what it answers, and what it refuses."""
 
 import base64
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -128,6 +129,37 @@ def test_an_alias_is_another_name_for_consumers(sql: Sql, api: Api, topic: Topic
 # Routes
 
 
+def test_a_source_begins_behind_the_changes_that_there_are(sql: Sql, api: Api, topic: TopicApi, quoted: str) -> None:
+    table = topic.name.replace("-", "_")
+    changes = TopicApi(api, f"changes:{table}")
+    topic.configure()
+
+    def added(clause: str = "") -> tuple[str, Any]:
+        sql(f'ALTER TOPIC {quoted} ADD SOURCE "{table}" ON INSERT {clause}')
+        (route,) = succeeded(api.get(f"/api/routes?table={table}"))["routes"]
+        (row,) = sql.rows("SELECT start, starts_at FROM system.topic_routes WHERE topic_id = ?", topic.name)
+        assert (row["start"], json.loads(row["starts_at"] or "null")) == (route["start"], route["starts_at"])
+        sql(f'ALTER TOPIC {quoted} DROP SOURCE "{table}"')
+        return route["start"], route["starts_at"]
+
+    # There is no change topic yet: all that will be in it is new.
+    assert added() == ("Latest", None)
+    changes.configure(partitions=2)
+    changes.append(1, 2, 3, partition=1)
+    epoch = changes.state()["epoch"]
+    assert added() == ("Latest", {"epoch": epoch, "seqs": [1, 4]})
+    changes.append(4, partition=0)
+    assert added("WITH (start = 'latest', payload = 'full')") == ("Latest", {"epoch": epoch, "seqs": [2, 4]})
+    assert added("WITH (start = 'Earliest')") == ("Earliest", None)
+
+
+def test_a_source_is_the_same_wherever_it_begins(sql: Sql, topic: TopicApi, quoted: str) -> None:
+    topic.configure()
+    sql(f"ALTER TOPIC {quoted} ADD SOURCE chat.messages ON INSERT")
+    again = sql.ask(f"ALTER TOPIC {quoted} ADD SOURCE chat.messages ON INSERT WITH (start = 'earliest')")
+    refused(again, 409, "topic_exists_incompatible")
+
+
 def test_a_source_is_kept_in_normal_form_and_shown(sql: Sql, topic: TopicApi, quoted: str) -> None:
     topic.configure(partitions=4)
     sql(
@@ -145,6 +177,8 @@ def test_a_source_is_kept_in_normal_form_and_shown(sql: Sql, topic: TopicApi, qu
         "partition_key_expr": "`user_id`",
         "key_columns": "id,tenant",
         "partitions": 4,
+        "start": "Latest",
+        "starts_at": None,
     }
     (row,) = sql.rows("SELECT routes FROM system.topics WHERE name = ?", topic.name)
     assert f'"version":{version}' in row["routes"]
@@ -400,7 +434,7 @@ def test_absurd_statements_are_400(sql: Sql, text: str) -> None:
 
 
 def test_a_statement_of_a_megabyte_is_400(sql: Sql) -> None:
-    refused(sql.ask("SELECT '" + "x" * (1 << 20) + "'"), 400, "invalid_request")
+    refused(sql.ask("SELECT '" + "x" * 1_000_000 + "'"), 400, "invalid_request")
 
 
 @pytest.mark.parametrize(

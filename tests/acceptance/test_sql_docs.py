@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.http import Api
 from topics.testing.server import running_server
 

@@ -62,6 +62,30 @@ def test_a_batch_is_committed_once_however_often_it_is_sent(topic: TopicApi) -> 
     assert topic.seqs() == [1, 2]
 
 
+def test_a_repeated_batch_with_another_digest_is_a_conflict(topic: TopicApi) -> None:
+    topic.configure()
+    producer = f"producer of {topic.name}"
+    assert committed(topic, producer=producer, batch=1, digest="one", stages=[staged(topic, 1)]).status == 200
+    refused = committed(topic, producer=producer, batch=1, digest="two", stages=[staged(topic, 2)])
+    assert (refused.status, refused.code) == (409, "batch_differs")
+    assert committed(topic, digest="one", stages=[staged(topic, 3)]).status == 400
+    assert committed(topic, producer=producer, batch=2, digest="x" * 129, stages=[staged(topic, 3)]).status == 400
+    assert topic.seqs() == [1]
+
+
+def test_a_producer_renews_the_stages_made_for_it(topic: TopicApi) -> None:
+    topic.configure()
+    body = {"records": [{"data": 1}]}
+    stage = topic.api.post(f"/v0/stages?topic={topic.name}&producer=renewing", body).json
+    renewed = topic.api.post("/v0/producers/renewing/renew", {}).json
+    assert renewed["renewed"] == 1
+    assert renewed["expires_at"] >= stage["expires_at"]
+    assert renewed["ttl_ms"] == stage["ttl_ms"] > 0
+    assert committed(topic, producer="renewing", batch=1, stages=[stage["stage_id"]]).status == 200
+    assert topic.api.post("/v0/producers/renewing/renew", {}).json["renewed"] == 0
+    assert topic.api.post(f"/v0/stages?topic={topic.name}&producer={'x' * 257}", body).status == 400
+
+
 def test_writes_to_several_topics_are_one(topic: TopicApi) -> None:
     topic.configure()
     other = TopicApi(topic.api, topic.name + "-other")

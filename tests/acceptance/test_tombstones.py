@@ -203,7 +203,9 @@ def test_a_cursor_from_an_earlier_instance_is_told_that_the_topic_was_recreated(
     topic.append("new", "newer")
     body = topic.diff(10)
     assert body["tombstone"]["reason"] == "recreated"
-    assert (body["tombstone"]["gap_from"], body["tombstone"]["gap_to"]) == (11, 0)
+    # The reader has missed nothing of the new topic: a range without a record.
+    lost = body["tombstone"]
+    assert (lost["gap_from"], lost["gap_to"], lost["missed_estimate"]) == (0, 0, 0)
     assert (seqs_of(body), body["next_from_seq"], body["caught_up"]) == ([1, 2], 2, True)
     assert topic.diff(2)["tombstone"] is None
     assert topic.diff(3)["tombstone"]["reason"] == "recreated"
@@ -215,6 +217,24 @@ def test_a_recreated_empty_topic_brings_the_cursor_back_into_range(topic: TopicA
     topic.configure()
     body = topic.diff(1)
     assert (body["tombstone"]["reason"], body["next_from_seq"], body["caught_up"]) == ("recreated", 0, True)
+
+
+def test_reading_an_empty_topic_behind_its_end_reports_no_negative_loss(topic: TopicApi) -> None:
+    topic.configure()
+    lost = topic.diff(5)["tombstone"]
+    assert (lost["reason"], lost["gap_from"], lost["gap_to"], lost["missed_estimate"]) == ("recreated", 0, 0, 0)
+
+
+def test_a_cursor_from_an_earlier_instance_is_told_what_the_new_one_has_lost(topic: TopicApi) -> None:
+    topic.append(*range(10))
+    topic.drop()
+    topic.configure(cap_records=2)
+    for value in range(5):
+        topic.append(value)
+    body = topic.diff(10)
+    lost = body["tombstone"]
+    assert (lost["reason"], lost["gap_from"], lost["gap_to"], lost["missed_estimate"]) == ("recreated", 1, 3, 3)
+    assert seqs_of(body) == [4, 5]
 
 
 def test_an_old_epoch_tells_even_when_the_cursor_is_in_range(topic: TopicApi) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.test_queues import QueueApi
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.events import EventStream
 from topics.testing.http import Api
 from topics.testing.server import running_server

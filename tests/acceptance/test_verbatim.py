@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.acceptance.topic import TopicApi, succeeded
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.http import Api
 from topics.testing.server import running_server
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.topic import TopicApi, refused, succeeded
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.events import Event, EventParser, EventStream
 from topics.testing.http import Api
 from topics.testing.server import running_server
@@ -52,8 +52,8 @@ def test_a_session_says_where_each_topic_begins(api: Api, topic: TopicApi, other
     assert begun["stream_url"] == f"/v0/watch/{begun['wid']}"
     assert begun["session_ttl_ms"] == 300_000
     assert begun["topics"] == {
-        topic.name: {"from_seq": 1, "head_seq": 3, "earliest_seq": 2},
-        other.name: {"from_seq": 1, "head_seq": 1, "earliest_seq": 1},
+        topic.name: {"from_seq": 1, "head_seq": 3, "earliest_seq": 2, "epoch": topic.state()["epoch"]},
+        other.name: {"from_seq": 1, "head_seq": 1, "earliest_seq": 1, "epoch": other.state()["epoch"]},
     }
 
 
@@ -628,7 +628,7 @@ def stuck_client(api: Api, url: str) -> socket.socket:
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.settimeout(20)
     client.connect((api.host, api.port))
-    client.sendall(f"GET {url} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
+    client.sendall(f"GET {url} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
     return client
 
 

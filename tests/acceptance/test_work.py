@@ -8,7 +8,7 @@ import pytest
 
 from tests.acceptance.test_queues import QueueApi
 from tests.acceptance.topic import refused, wait_until_past
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.events import Event, EventStream
 from topics.testing.http import Api
 from topics.testing.server import running_server

@@ -130,7 +130,8 @@ def checked_diff(from_seq: int, answer: Answer) -> dict[str, Any]:
         assert all([seq > from_seq for seq in seqs])
     else:
         assert {"gap_from", "gap_to", "reason", "missed_estimate", "earliest_seq", "head_seq"} <= set(tombstone)
-        assert tombstone["gap_from"] == min(from_seq + 1, 2**64 - 1)
+        gap_from = min(1, tombstone["gap_to"]) if tombstone["reason"] == "recreated" else from_seq + 1
+        assert tombstone["gap_from"] == gap_from <= tombstone["gap_to"]
         assert tombstone["earliest_seq"] == body["earliest_seq"]
         assert tombstone["head_seq"] == body["head_seq"]
     return body

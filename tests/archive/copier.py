@@ -18,7 +18,7 @@ class Copier:
 
     @property
     def epoch(self) -> int:
-        """Of the topic as it is now; every topic of a server has another one."""
+        """The epoch of the present topic; no two topics of a server have the same."""
         return self.client.info(self.topic).epoch
 
     def copy(self, first: int, last: int, *, partition: int = 0, **more: Any) -> Piece:
@@ -29,7 +29,7 @@ class Copier:
         return commit_pieces(self.archive, self.topic, list(pieces))
 
     def up_to(self, last: int, *, partition: int = 0) -> Committed:
-        """Go on from where the table stands."""
+        """Continue at the table's position."""
         first = self.archive.position(self.topic).next_seq(self.epoch, partition)
         return self.commit(self.copy(first, last, partition=partition))
 

@@ -1,4 +1,4 @@
-"""docs/archive.md is run as it is written, but for the blocks that need Spark; the pipeline's work is done by hand."""
+"""The blocks of docs/archive.md run, except those that need Spark; the test does the work of the pipeline."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from tests.archive.copier import Copier
 from topics.archive.ledger import open_archive
 from topics.client import Client
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.server import running_server
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "archive.md"

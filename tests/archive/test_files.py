@@ -21,7 +21,7 @@ def writer(place: Place) -> FileWriter:
     return FileWriter(place, "app:events", "1-0", FILE_SCHEMA)
 
 
-def test_rows_are_put_by_the_utc_day_of_their_time(tmp_path: Path) -> None:
+def test_rows_are_written_to_the_file_of_their_utc_day(tmp_path: Path) -> None:
     midnight = NOW_MS * 1000 // DAY_US * DAY_US
     files = writer(Place(str(tmp_path)))
     files.add(record_rows(page([b"1", b"2", b"3"], [midnight - 1000, midnight, midnight + 2 * DAY_US]), 0, 1))
@@ -34,7 +34,7 @@ def test_rows_are_put_by_the_utc_day_of_their_time(tmp_path: Path) -> None:
     assert [(file.bytes, file.rows) for file in added] == [(os.path.getsize(tmp_path / each.path), 1) for each in added]
 
 
-def test_row_groups_are_large_where_there_are_as_many_rows(tmp_path: Path) -> None:
+def test_row_groups_are_large_if_there_are_enough_rows(tmp_path: Path) -> None:
     files = writer(Place(str(tmp_path)))
     rows = record_rows(page([b"{}"] * 30_000), 0, 1)
     for _ in range(10):
@@ -46,20 +46,20 @@ def test_row_groups_are_large_where_there_are_as_many_rows(tmp_path: Path) -> No
     assert min(groups[:-1]) >= ROW_GROUP_ROWS >= 100_000
 
 
-def test_statistics_stand_in_the_file_and_in_what_the_log_is_told(tmp_path: Path) -> None:
+def test_statistics_are_in_the_file_and_in_the_log_entry(tmp_path: Path) -> None:
     files = writer(Place(str(tmp_path)))
     files.add(record_rows(page([b"1", b"2"], [NOW_MS * 1000, NOW_MS * 1000 + 1500]), 4, 2))
     files.add(tombstone_row(4, 2, 3, 9, "cap", NOW_MS))
     (added,) = files.close()
-    told = json.loads(added.stats)
-    assert told["numRecords"] == added.rows == 3
+    stats = json.loads(added.stats)
+    assert stats["numRecords"] == added.rows == 3
     numbers = {"partition": 4, "epoch": 2, "gap_from": 3}
     texts = {"kind": "record", "data": "1", "reason": "cap"}
-    assert told["minValues"] == {**numbers, **texts, "seq": 1, "ts": "2023-11-14T22:13:20.000Z"}
+    assert stats["minValues"] == {**numbers, **texts, "seq": 1, "ts": "2023-11-14T22:13:20.000Z"}
     # The log knows milliseconds only: rounded up, or a reader would skip the file for the last record's own time.
     texts = {"kind": "tombstone", "data": "2", "reason": "cap"}
-    assert told["maxValues"] == {**numbers, **texts, "seq": 9, "ts": "2023-11-14T22:13:20.002Z"}
-    assert (told["nullCount"]["gap_from"], told["nullCount"]["data"], told["nullCount"]["seq"]) == (2, 1, 0)
+    assert stats["maxValues"] == {**numbers, **texts, "seq": 9, "ts": "2023-11-14T22:13:20.002Z"}
+    assert (stats["nullCount"]["gap_from"], stats["nullCount"]["data"], stats["nullCount"]["seq"]) == (2, 1, 0)
     group = pq.read_metadata(tmp_path / added.path).row_group(0)
     seq = group.column(FILE_SCHEMA.get_field_index("seq")).statistics
     assert (seq.min, seq.max) == (1, 9)
@@ -71,8 +71,8 @@ def test_long_texts_are_cut_in_the_log_so_that_the_bounds_still_hold(tmp_path: P
     for text in texts:
         files = writer(Place(str(tmp_path)))
         files.add(record_rows(page([text.encode()]), 0, 1))
-        told = json.loads(files.close()[0].stats)
-        least, most = told["minValues"]["data"], told["maxValues"]["data"]
+        stats = json.loads(files.close()[0].stats)
+        least, most = stats["minValues"]["data"], stats["maxValues"]["data"]
         assert least.encode() <= text.encode() <= most.encode()
         assert len(least) <= 32
 
@@ -85,7 +85,7 @@ def test_no_rows_make_no_file(tmp_path: Path) -> None:
 
 
 class FullDisk(Place):
-    """Takes so many bytes, and no more."""
+    """A file that accepts a limited number of bytes."""
 
     def __init__(self, uri: str, room: int) -> None:
         super().__init__(uri)
@@ -118,7 +118,7 @@ class _FullFile:
 
 
 @pytest.mark.parametrize("room", [0, 100, 20_000])
-def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, room: int) -> None:
+def test_a_full_disk_raises_and_leaves_no_file(tmp_path: Path, room: int) -> None:
     files = writer(FullDisk(str(tmp_path), room))
 
     def write() -> None:

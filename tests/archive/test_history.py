@@ -67,7 +67,7 @@ def test_a_tombstone_is_cut_to_the_range_that_is_read(
     assert read(copier, 7, 9) == [(7, 8), (None, 9)]
 
 
-def test_history_begins_behind_what_was_lost_before_there_was_an_archive(
+def test_history_begins_after_records_lost_before_the_archive_existed(
     client: Client, topic: str, copier: Copier
 ) -> None:
     client.create(topic, cap_records=2)
@@ -90,7 +90,7 @@ def test_a_time_is_found_in_the_archive(client: Client, topic: str, copier: Copi
     assert history.first_at_or_after(0, times[-1] + 1) is None
 
 
-def test_what_was_planned_and_is_gone_is_told(client: Client, topic: str, copier: Copier) -> None:
+def test_a_file_removed_after_planning_raises_history_gone(client: Client, topic: str, copier: Copier) -> None:
     fill(client, copier, [3])
     history = History(copier.archive, topic, copier.epoch)
     files = history.files_between(0, 1, 3)
@@ -136,7 +136,7 @@ def test_records_of_history_are_those_that_were_written(client: Client, topic: s
     assert list(read_records(client, topic)) == live
 
 
-def test_a_gap_between_archive_and_live_is_told(client: Client, topic: str, copier: Copier) -> None:
+def test_a_gap_between_archive_and_live_gives_a_tombstone(client: Client, topic: str, copier: Copier) -> None:
     fill(client, copier, [3])
     client.set_archive(topic, copier.archive.uri)
     client.create(topic, cap_records=2)
@@ -145,10 +145,10 @@ def test_a_gap_between_archive_and_live_is_told(client: Client, topic: str, copi
     assert items(client, topic) == [1, 2, 3, (4, 6, "cap"), 7, 8]
 
 
-def test_what_is_evicted_while_it_is_read_is_found_in_the_archive(
+def test_a_record_evicted_during_a_read_is_found_in_the_archive(
     client: Client, topic: str, copier: Copier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The archive has it by then: no reader may be told that it is lost."""
+    """The archive has the record by then: no reader may get a tombstone for it."""
     fill(client, copier, [3])
     client.set_archive(topic, copier.archive.uri)
     client.append(topic, [4, 5, 6, 7])
@@ -160,7 +160,7 @@ def test_what_is_evicted_while_it_is_read_is_found_in_the_archive(
     assert [each.data if isinstance(each, Record) else each.gap_to for each in found] == [4, 5, 6, 7, 8]
 
 
-def test_a_topic_without_an_archive_has_what_is_live(client: Client, topic: str, tmp_path: Path) -> None:
+def test_a_topic_without_an_archive_gives_the_live_records(client: Client, topic: str, tmp_path: Path) -> None:
     client.create(topic)
     client.append(topic, [1, 2])
     assert items(client, topic) == [1, 2]
@@ -169,7 +169,7 @@ def test_a_topic_without_an_archive_has_what_is_live(client: Client, topic: str,
     assert not (tmp_path / "not-yet").exists(), "reading makes no table"
 
 
-def test_a_table_that_was_there_and_is_gone_is_no_empty_history(client: Client, topic: str, copier: Copier) -> None:
+def test_a_removed_table_is_an_error_and_not_an_empty_history(client: Client, topic: str, copier: Copier) -> None:
     import shutil
 
     from topics.client import ArchivedTo

@@ -1,4 +1,4 @@
-"""Pieces and their commits: every record in the table once, whoever dies or races, and every loss told."""
+"""Pieces and their commits: every record is in the table once after crashes and races, and every loss has a tombstone."""
 
 import itertools
 import shutil
@@ -9,11 +9,13 @@ import pytest
 
 from tests.archive.copier import Copier, rows_of
 from tests.archive.test_rows import page
+from tests.lying import LIES, Lie, lying_server
 from topics.archive.ledger import ArchiveError, Ledger, Move, NoTable, Overtaken, open_archive, open_quarantine
 from topics.archive.piece import Piece, Work, _Copying, commit_pieces, copy_piece
 from topics.archive.place import Place
 from topics.client import Client
 from topics.client.calls import RecordIn
+from topics.client.range_pages import IncompletePage
 
 
 def seqs(uri: str, kind: str = "record") -> list[int]:
@@ -39,7 +41,7 @@ def test_records_arrive_whole_and_in_order(client: Client, topic: str, copier: C
     assert {row["topic"] for row in rows} == {topic}
 
 
-def test_half_surrogates_are_archived_as_they_stand(client: Client, topic: str, copier: Copier) -> None:
+def test_lone_surrogates_are_archived_unchanged(client: Client, topic: str, copier: Copier) -> None:
     import urllib.request
 
     client.create(topic)
@@ -50,7 +52,7 @@ def test_half_surrogates_are_archived_as_they_stand(client: Client, topic: str, 
     assert rows_of(copier.archive.uri)[0]["data"] == '"\\ud800"'
 
 
-def test_a_batch_that_is_tried_again_is_there_once(client: Client, topic: str, copier: Copier) -> None:
+def test_a_retried_batch_is_in_the_table_once(client: Client, topic: str, copier: Copier) -> None:
     client.create(topic)
     client.append(topic, list(range(10)))
     first = copier.copy(1, 10)
@@ -62,7 +64,7 @@ def test_a_batch_that_is_tried_again_is_there_once(client: Client, topic: str, c
     assert copier.archive.archived_through(topic) == {0: (copier.epoch, 11)}
 
 
-def test_a_piece_that_is_missing_or_does_not_fit_is_refused(client: Client, topic: str, copier: Copier) -> None:
+def test_a_batch_with_a_missing_or_overlapping_piece_is_refused(client: Client, topic: str, copier: Copier) -> None:
     client.create(topic)
     client.append(topic, list(range(10)))
     with pytest.raises(ArchiveError, match="missing between 3 and 6"):
@@ -75,8 +77,8 @@ def test_a_piece_that_is_missing_or_does_not_fit_is_refused(client: Client, topi
     assert seqs(copier.archive.uri) == [1, 2, 3, 4, 5]
 
 
-def test_of_racing_writers_one_wins_each_batch_and_nothing_is_twice(client: Client, topic: str, copier: Copier) -> None:
-    """Each writer goes on from where it believes the table to stand, until the topic is archived."""
+def test_concurrent_writers_commit_each_batch_once(client: Client, topic: str, copier: Copier) -> None:
+    """Each writer continues at the position it last read, until the topic is archived."""
     records = 60
     client.create(topic)
     client.append(topic, list(range(records)))
@@ -103,7 +105,7 @@ def test_of_racing_writers_one_wins_each_batch_and_nothing_is_twice(client: Clie
     assert seqs(copier.archive.uri) == list(range(1, records + 1))
 
 
-def test_two_commits_of_one_batch_conflict_in_the_log_itself(
+def test_two_commits_of_one_batch_conflict_in_the_delta_log(
     client: Client, topic: str, copier: Copier, archive: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check alone would not do: here both have looked before either commits."""
@@ -118,7 +120,7 @@ def test_two_commits_of_one_batch_conflict_in_the_log_itself(
     assert seqs(archive.uri) == [1, 2]
 
 
-def test_topics_share_a_table_without_getting_in_each_others_way(client: Client, topic: str, archive: Ledger) -> None:
+def test_topics_that_share_a_table_do_not_conflict(client: Client, topic: str, archive: Ledger) -> None:
     topics = [f"{topic}.{letter}" for letter in "abc"]
 
     def write(name: str) -> None:
@@ -143,7 +145,7 @@ def test_topics_share_a_table_without_getting_in_each_others_way(client: Client,
     assert archive.archived_through("never-heard-of") == {}
 
 
-def test_what_retention_took_first_is_told_with_its_range_and_reason(
+def test_records_lost_to_retention_get_a_tombstone_with_range_and_reason(
     client: Client, topic: str, copier: Copier
 ) -> None:
     client.create(topic, cap_records=3)
@@ -195,7 +197,7 @@ def test_a_recreated_topic_goes_on_in_the_same_table(client: Client, topic: str,
     assert found == [(old, 1, '"old"'), (old, 2, '"old"'), (epoch, 1, '"new"'), (epoch, 2, '"new"')]
 
 
-def test_a_topic_recreated_under_a_task_is_noticed(client: Client, topic: str, copier: Copier) -> None:
+def test_a_topic_recreated_while_a_task_runs_is_detected(client: Client, topic: str, copier: Copier) -> None:
     client.create(topic)
     client.append(topic, [1])
     old = copier.epoch
@@ -219,7 +221,7 @@ def broken_piece(copier: Copier, quarantine_from: int = 1) -> Piece:
     return copying.close()
 
 
-def test_what_cannot_be_converted_is_quarantined_with_the_reason_and_told_in_the_archive(copier: Copier) -> None:
+def test_a_record_that_cannot_be_converted_is_quarantined_and_gets_a_tombstone(copier: Copier) -> None:
     done = copier.commit(broken_piece(copier))
     assert (done.records, done.quarantined) == (2, 2)
     quarantine = open_quarantine(copier.archive.uri)
@@ -227,8 +229,8 @@ def test_what_cannot_be_converted_is_quarantined_with_the_reason_and_told_in_the
     found = rows_of(quarantine.uri)
     assert [(row["seq"], row["data"]) for row in found] == [(2, b"\xff"), (4, b"\xfe")]
     assert found[0]["reason"] == "its data is not UTF-8: invalid start byte at byte 0"
-    told = [(row["seq"], row["kind"], row["reason"]) for row in rows_of(copier.archive.uri)]
-    assert told == [
+    found = [(row["seq"], row["kind"], row["reason"]) for row in rows_of(copier.archive.uri)]
+    assert found == [
         (1, "record", None),
         (2, "tombstone", "quarantined"),
         (3, "record", None),
@@ -236,7 +238,9 @@ def test_what_cannot_be_converted_is_quarantined_with_the_reason_and_told_in_the
     ]
 
 
-def test_a_death_between_the_two_tables_quarantines_once(copier: Copier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_the_commits_of_both_tables_quarantines_once(
+    copier: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(copier.archive, "commit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -252,7 +256,7 @@ def test_a_death_between_the_two_tables_quarantines_once(copier: Copier, monkeyp
     assert seqs(copier.archive.uri) == [1, 3]
 
 
-def test_nothing_to_quarantine_makes_no_table(client: Client, topic: str, copier: Copier) -> None:
+def test_no_quarantine_table_without_quarantined_records(client: Client, topic: str, copier: Copier) -> None:
     client.create(topic)
     client.append(topic, [1])
     copier.up_to(1)
@@ -274,7 +278,7 @@ def test_a_task_that_cannot_write_leaves_the_table_as_it_was(client: Client, top
     assert seqs(copier.archive.uri) == [1, 2]
 
 
-def test_a_table_that_is_gone_or_none_of_ours_is_told_in_plain_words(
+def test_a_missing_or_foreign_table_is_refused_with_the_reason(
     client: Client, topic: str, copier: Copier, tmp_path: Path
 ) -> None:
     import pyarrow as pa
@@ -297,8 +301,24 @@ def test_a_table_that_is_gone_or_none_of_ours_is_told_in_plain_words(
         commit_pieces(copier.archive, topic, [piece])
 
 
-def test_a_table_made_anew_at_the_same_place_has_another_id(archive: Ledger) -> None:
+def test_a_table_created_again_at_the_same_place_has_another_id(archive: Ledger) -> None:
     before = archive.table_id
     assert open_archive(archive.uri).table_id == before
     shutil.rmtree(archive.uri)
     assert open_archive(archive.uri, create=True).table_id != before
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)
+def test_a_page_that_does_not_cover_what_it_claims_is_not_archived(
+    client: Client, topic: str, copier: Copier, lie: Lie, tmp_path: Path
+) -> None:
+    client.create(topic)
+    client.append(topic, list(range(10)))
+    with (
+        lying_server(client.url, lie) as url,
+        Client(url) as lied_to,
+        pytest.raises(IncompletePage, match=f'topic "{topic}" partition 0: the page for records 1 to 10 claims'),
+    ):
+        Copier(lied_to, copier.archive, topic).up_to(10)
+    assert list(tmp_path.rglob("*.parquet")) == [], "files of a piece that failed are removed"
+    assert copier.archive.archived_through(topic) == {}

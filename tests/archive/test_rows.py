@@ -29,7 +29,7 @@ def page(data: list[bytes], ts_us: list[int] | None = None) -> Any:
     )
 
 
-def test_a_record_keeps_all_it_has() -> None:
+def test_a_record_keeps_all_its_fields() -> None:
     rows = record_rows(page([b'{"a":1}', b"null"]), 3, 7)
     assert rows.schema == FILE_SCHEMA
     first, second = rows.to_pylist()
@@ -37,7 +37,7 @@ def test_a_record_keeps_all_it_has() -> None:
     assert (first["data"], second["data"], second["gap_from"], second["reason"]) == ('{"a":1}', "null", None, None)
 
 
-def test_a_tombstone_stands_at_the_end_of_its_range() -> None:
+def test_the_seq_of_a_tombstone_is_the_end_of_its_range() -> None:
     (row,) = tombstone_row(0, 1, 5, 9, "ttl", NOW_MS).to_pylist()
     assert (row["kind"], row["gap_from"], row["seq"], row["reason"], row["data"]) == ("tombstone", 5, 9, "ttl", None)
 
@@ -63,13 +63,13 @@ def test_a_text_that_is_not_unicode_is_quarantined_with_its_bytes_and_the_reason
     assert first["record_ts_ms"] == NOW_MS
 
 
-def test_a_time_that_no_date_can_say_is_quarantined() -> None:
+def test_a_time_outside_the_range_of_dates_is_quarantined() -> None:
     edge = 253_402_300_799_000_000
     kept, broken = convertible(page([b"1", b"2", b"3"], [edge, edge + 1_000_000, 0]))
     assert kept.column("seq").to_pylist() == [1, 3]
     assert broken == [(1, "its time, 253402300800000 ms, is outside the years 1 to 9999")]
 
 
-def test_an_empty_page_is_no_trouble() -> None:
+def test_an_empty_page_gives_no_rows() -> None:
     kept, broken = convertible(page([]))
     assert (kept.num_rows, broken) == (0, [])

@@ -1,15 +1,27 @@
 """Compaction and vacuum: fewer files, the same rows, the same positions."""
 
 import os
+import re
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+from deltalake import DeltaTable
+
 from tests.archive.copier import Copier, rows_of
 from topics.archive.history import History
-from topics.archive.ledger import open_archive
+from topics.archive.ledger import (
+    REMOVALS_KEPT,
+    VACUUM_MARGIN_HOURS,
+    ArchiveError,
+    open_archive,
+    open_quarantine,
+)
+from topics.archive.rows import PARTITION_BY, SCHEMA
 from topics.client import Client
+from topics.model.archive import DEFAULT_VACUUM_HOURS
 
 
 def data_files(uri: str) -> set[str]:
@@ -41,7 +53,7 @@ def test_compaction_keeps_every_row_and_every_position(client: Client, topic: st
     assert file.no_gaps
     assert rows_of(archive.uri) == before
     assert archive.archived_through(topic) == through == {0: (copier.epoch, 13), 1: (copier.epoch, 13)}
-    # And the job goes on from there, the history as well.
+    # The job and the history continue from that position.
     client.append(topic, ["more"], partition=1)
     copier.up_to(13, partition=1)
     assert archive.compact(topic) == 2
@@ -84,27 +96,109 @@ def test_commits_and_compaction_do_not_stop_each_other(client: Client, topic: st
     assert copier.archive.archived_through(topic) == {0: (copier.epoch, 61)}
 
 
-def test_vacuum_removes_what_nobody_names_and_only_when_it_is_old(client: Client, topic: str, copier: Copier) -> None:
+def age_removals(uri: str, hours: int) -> None:
+    """Have the log say that every file it has removed went this long ago."""
+    then_ms = int((time.time() - hours * 3600) * 1000)
+    for path in (Path(uri) / "_delta_log").glob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(re.sub(r'("deletionTimestamp":)\d+', rf"\g<1>{then_ms}", text), encoding="utf-8")
+
+
+def test_vacuum_removes_compacted_files_only_after_the_delay(client: Client, topic: str, copier: Copier) -> None:
     small_files(client, copier, 2)
     archive = copier.archive
     before = rows_of(archive.uri)
-    named = data_files(archive.uri)
-    # Of a task whose driver died before the commit.
-    orphan = copier.copy(1, 3)
-    orphans = data_files(archive.uri) - named
-    assert len(orphans) == len(orphan.files) == 1
-    assert archive.vacuum(1) == 0, "it is too young: its commit may be on the way"
-    make_old(archive.uri, 2)
-    assert archive.vacuum(1) == 1
-    assert data_files(archive.uri) == named
-    # What compaction replaced stays for those who are still reading it.
+    compacted = data_files(archive.uri)
     archive.compact(topic)
-    make_old(archive.uri, 2)
-    assert archive.vacuum(1) == 0
-    assert named < data_files(archive.uri)
+    assert archive.vacuum(1) == 0, "readers of the version before may still need them"
+    age_removals(archive.uri, 2)
+    assert archive.vacuum(1) == len(compacted)
+    assert not data_files(archive.uri) & compacted
     assert rows_of(archive.uri) == before
     archive.refresh()
     assert archive.archived_through(topic) == {0: (copier.epoch, 7), 1: (copier.epoch, 7)}
+
+
+def test_vacuum_removes_no_file_that_the_log_does_not_know(client: Client, topic: str, copier: Copier) -> None:
+    small_files(client, copier, 2)
+    archive = copier.archive
+    root = Path(archive.uri)
+    foreign = [root / "notes.txt", root / "other.parquet", root / "sub" / "deep.csv", root / "topic=x" / "a.parquet"]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("not ours", encoding="utf-8")
+    # Of a task whose driver died before the commit.
+    before = data_files(archive.uri)
+    copier.copy(1, 3)
+    foreign += [Path(path) for path in data_files(archive.uri) - before]
+    archive.compact(topic)
+    for path in root.rglob("*"):
+        os.utime(path, (1, 1))
+    age_removals(archive.uri, 1000)
+    assert archive.vacuum(1) == 4
+    assert [path for path in foreign if not path.exists()] == []
+
+
+@pytest.mark.parametrize("hours", [1, DEFAULT_VACUUM_HOURS, 1000])
+def test_removed_files_are_vacuumed_also_after_a_checkpoint_of_the_log(
+    client: Client, topic: str, copier: Copier, hours: int
+) -> None:
+    """Checkpoints forget removals that are old enough; they must not before the vacuum that waits for them."""
+    small_files(client, copier, 2)
+    archive = copier.archive
+    archive.compact(topic)
+    archive.vacuum(hours)
+    age_removals(archive.uri, hours + 30)
+    DeltaTable(archive.uri).create_checkpoint()
+    for path in sorted((Path(archive.uri) / "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+    assert archive.vacuum(hours) == 4
+
+
+def test_vacuum_sets_the_removal_retention_of_an_older_table(
+    client: Client, topic: str, copier: Copier, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "older")
+    DeltaTable.create(uri, SCHEMA, partition_by=PARTITION_BY)
+    older = open_archive(uri, create=True)
+    older.vacuum(DEFAULT_VACUUM_HOURS)
+    kept = DeltaTable(uri).metadata().configuration[REMOVALS_KEPT]
+    assert kept == f"interval {DEFAULT_VACUUM_HOURS + VACUUM_MARGIN_HOURS} hours"
+    version = DeltaTable(uri).version()
+    older.vacuum(DEFAULT_VACUUM_HOURS)
+    assert [each["operation"] for each in DeltaTable(uri).history() if each["version"] > version] == [], "once"
+
+
+# Places that are not ours
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "sub/x", "_delta_log/readme", ".hidden", "data.parquet"])
+def test_a_directory_that_is_not_empty_and_holds_no_archive_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "table" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("not ours", encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    for uri in (str(tmp_path / "table"), f"file://{tmp_path}/table"):
+        with pytest.raises(ArchiveError, match="is not empty and holds no archive"):
+            open_archive(uri, create=True)
+    assert sorted(tmp_path.rglob("*")) == before, "nothing was written there"
+
+
+def test_a_quarantine_directory_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "table_quarantine").mkdir()
+    (tmp_path / "table_quarantine" / "notes.txt").write_text("not ours", encoding="utf-8")
+    with pytest.raises(ArchiveError, match="is not empty and holds no archive"):
+        open_quarantine(str(tmp_path / "table"), create=True)
+
+
+def test_an_empty_directory_and_files_of_a_killed_creation_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    open_archive(str(tmp_path / "empty"), create=True)
+    log = tmp_path / "killed" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "_commit_0f3c.json.tmp").write_text("{", encoding="utf-8")
+    (log / "00000000000000000000.json#1").write_text("{", encoding="utf-8")
+    open_archive(str(tmp_path / "killed"), create=True)
 
 
 def test_positions_survive_the_checkpoints_of_the_log(client: Client, topic: str, copier: Copier) -> None:

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 from topics.broker.broker import Broker
-from topics.broker.checkpoint import StorageSettings
-from topics.broker.desk import Claim, Claimed
-from topics.broker.queue import QueueCounters
-from topics.broker.recovery import recover
-from topics.broker.settle import Settled
+from topics.broker.durability.checkpointer import StorageSettings
+from topics.broker.durability.recovery import recover
+from topics.broker.queues.claims import Claim, ClaimResult
+from topics.broker.queues.lease_commits import AckResult
+from topics.broker.queues.queues import QueueStats
 from topics.engine.render import View
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
@@ -65,9 +65,9 @@ class QueueBench:
 
     def start_claim(
         self, most: int = 1, node: str = "w", lease_ms: int | None = None, wait_ms: int = 0, name: str = "q"
-    ) -> tuple[list[Claimed | TopicsError], Claim | None]:
+    ) -> tuple[list[ClaimResult | TopicsError], Claim | None]:
         """A claim that is only begun; its answer comes into the list."""
-        answers: list[Claimed | TopicsError] = []
+        answers: list[ClaimResult | TopicsError] = []
         claim = self.broker.queues.claim(name, 0, node, most, lease_ms, wait_ms, answers.append)
         return answers, claim
 
@@ -76,17 +76,17 @@ class QueueBench:
         self.runtime.run()
         return jobs_of(answers)
 
-    def ack(self, *seqs: int, node: str = "w", lease_ids: list[str] | None = None, name: str = "q") -> Settled:
+    def ack(self, *seqs: int, node: str = "w", lease_ids: list[str] | None = None, name: str = "q") -> AckResult:
         return self._answer(lambda reply: self.broker.queues.ack(name, 0, node, list(seqs), lease_ids, reply))
 
-    def nack(self, *seqs: int, node: str = "w", delay_ms: int = 0, name: str = "q") -> Settled:
+    def nack(self, *seqs: int, node: str = "w", delay_ms: int = 0, name: str = "q") -> AckResult:
         return self._answer(lambda reply: self.broker.queues.nack(name, 0, node, list(seqs), None, delay_ms, reply))
 
-    def extend(self, *seqs: int, lease_ms: int, node: str = "w", name: str = "q") -> Settled:
+    def extend(self, *seqs: int, lease_ms: int, node: str = "w", name: str = "q") -> AckResult:
         return self._answer(lambda reply: self.broker.queues.extend(name, 0, node, list(seqs), None, lease_ms, reply))
 
     def counters(self, name: str = "q") -> tuple[int, int, int]:
-        found: QueueCounters = self.broker.queues.counters(self.broker.topic(name))
+        found: QueueStats = self.broker.queues.stats(self.broker.topic(name))
         return found.ready, found.in_flight, found.dead_lettered
 
     def records(self, name: str = "q") -> list[Job]:
@@ -97,7 +97,7 @@ class QueueBench:
         found: list[Job] = []
         from_seq = 0
         while from_seq < partition.head_seq:
-            # A read ends where records were lost; the next one is told so and goes on behind them.
+            # A read ends where records were lost; the next one gets a tombstone and continues after them.
             read = partition.read(from_seq, 10_000, 1 << 30, View(tags=True))
             found += json.loads(b"[%b]" % bytes(read.records))
             from_seq = read.next_from_seq
@@ -106,7 +106,7 @@ class QueueBench:
     def checkpoint(self) -> None:
         """Seal and snapshot now."""
         worked: list[bool] = []
-        self.broker.keeper.checkpoint(done=worked.append)
+        self.broker.checkpointer.checkpoint(done=worked.append)
         self.runtime.run()
         self.pass_time(1)
         assert worked == [True]
@@ -121,7 +121,7 @@ class QueueBench:
         return answer
 
 
-def jobs_of(answers: list[Claimed | TopicsError]) -> list[Job]:
+def jobs_of(answers: list[ClaimResult | TopicsError]) -> list[Job]:
     (answer,) = answers
     if isinstance(answer, TopicsError):
         raise answer

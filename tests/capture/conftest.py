@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the whole run, and a server of ours beside it."""
+"""A real PostgreSQL and a topics server for the whole run."""
 
 import os
 import pwd
@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from topics.client import Client
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.server import running_server
 
 
@@ -67,7 +67,7 @@ def database() -> Iterator[Database]:
     programs = postgres_programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed: make system-deps")
-    # Not below pytest's own directory, which nobody else may enter.
+    # Not below pytest's own directory, which other users cannot enter.
     directory = Path(tempfile.mkdtemp(prefix="topics-postgres-"))
     try:
         made = Database(programs, directory)

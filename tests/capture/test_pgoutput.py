@@ -54,14 +54,14 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("data", "message"), MESSAGES)
-def test_a_message_is_understood_whole_and_refused_wherever_it_is_cut(data: bytes, message: object) -> None:
+def test_a_message_is_decoded_and_every_truncation_is_refused(data: bytes, message: object) -> None:
     assert decode(data) == message
     for cut in range(len(data)):
         with pytest.raises(WrongMessage):
             decode(data[:cut])
 
 
-def test_what_says_nothing_about_rows_is_passed_over() -> None:
+def test_messages_that_do_not_concern_rows_are_ignored() -> None:
     assert [decode(kind) for kind in (b"Y...", b"O...", b"M...")] == [None, None, None]
 
 
@@ -69,6 +69,6 @@ def test_what_says_nothing_about_rows_is_passed_over() -> None:
     "data",
     [b"", b"Z", b"I" + HEAD + b"O" + row(b"1"), b"D" + HEAD + b"N" + row(b"1"), b"I" + HEAD + b"N" + row(b"1") + b"x"],
 )
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_message_are_refused(data: bytes) -> None:
     with pytest.raises(WrongMessage):
         decode(data)

@@ -51,7 +51,7 @@ def test_value(text: bytes | None, oid: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"{1", b"1", b"{1}x", b'{"a', b'{"a"b}'])
-def test_what_is_no_array_is_refused(text: bytes) -> None:
+def test_a_text_that_is_not_an_array_is_refused(text: bytes) -> None:
     def read() -> Any:
         return json_value(text, 1009, types)
 

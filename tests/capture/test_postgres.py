@@ -1,4 +1,4 @@
-"""Every change of a PostgreSQL table is in its change topic once and in order, whatever breaks on the way."""
+"""Every change of a PostgreSQL table is in its change topic once and in order, after any failure."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -48,8 +48,8 @@ class Watched:
     def changes(self) -> list[dict[str, Any]]:
         return [each.data for each in self.client.read(f"changes:{self.name}") if isinstance(each, Record)]
 
-    def told(self) -> list[tuple[Any, ...]]:
-        """The changes in short: op, key, and column n after it."""
+    def events(self) -> list[tuple[Any, ...]]:
+        """The op, the key and the new value of column n of each change."""
         return [
             (
                 each["op"],
@@ -66,7 +66,7 @@ class Watched:
     def replayed(self) -> dict[int, Any]:
         """What the changes make of an empty table. No insert meets a row, no update or delete misses one."""
         rows: dict[int, Any] = {}
-        for op, key, n in self.told():
+        for op, key, n in self.events():
             if op == "truncate":
                 rows.clear()
             elif op == "delete":
@@ -101,14 +101,14 @@ def test_a_snapshot_and_then_every_change(watch: Callable[..., Watched]) -> None
     table = watch()
     table.sql("INSERT INTO {t} SELECT g, g FROM generate_series(1, 3) g")
     assert table.capture().progress.snapshot_rows == 3
-    assert table.told() == [("insert", 1, 1), ("insert", 2, 2), ("insert", 3, 3)]
+    assert table.events() == [("insert", 1, 1), ("insert", 2, 2), ("insert", 3, 3)]
     assert all([change["source"]["snapshot"] for change in table.changes()])
     table.sql("INSERT INTO {t} VALUES (4, 4)", "UPDATE {t} SET n = 40 WHERE id = 4")
     table.sql("UPDATE {t} SET id = 5 WHERE id = 4", "DELETE FROM {t} WHERE id = 1")
     table.sql("TRUNCATE {t}")
     table.sql("INSERT INTO {t} VALUES (1, NULL)")
     progress = table.capture().progress
-    assert table.told()[3:] == [
+    assert table.events()[3:] == [
         ("insert", 4, 4),
         ("update", 4, 40),
         ("delete", 4, None),
@@ -125,7 +125,7 @@ def test_a_snapshot_and_then_every_change(watch: Callable[..., Watched]) -> None
     assert table.capture().progress.sent == 0
 
 
-def test_types_are_told_alike_by_snapshot_and_changes(watch: Callable[..., Watched], database: Database) -> None:
+def test_snapshot_and_changes_encode_types_alike(watch: Callable[..., Watched], database: Database) -> None:
     with database.connect() as connection:
         connection.execute("CREATE TYPE mood AS ENUM ('glad'); CREATE DOMAIN positive AS int CHECK (value > 0)")
     table = watch(
@@ -166,7 +166,7 @@ def test_types_are_told_alike_by_snapshot_and_changes(watch: Callable[..., Watch
     }
 
 
-def test_replica_identity_full_tells_the_row_before_and_large_values(watch: Callable[..., Watched]) -> None:
+def test_replica_identity_full_gives_the_row_before_and_large_values(watch: Callable[..., Watched]) -> None:
     table = watch("id int PRIMARY KEY, n int, large text")
     table.sql("ALTER TABLE {t} ALTER large SET STORAGE EXTERNAL", "INSERT INTO {t} VALUES (1, 1, repeat('x', 9000))")
     table.capture()
@@ -198,7 +198,7 @@ def test_columns_come_and_go_while_it_follows(watch: Callable[..., Watched]) -> 
     ]
 
 
-def test_a_big_transaction_is_told_whole_after_a_break_within(watch: Callable[..., Watched]) -> None:
+def test_a_big_transaction_is_complete_after_an_interruption(watch: Callable[..., Watched]) -> None:
     table = watch()
     table.capture()
     table.sql(
@@ -214,7 +214,7 @@ def test_a_big_transaction_is_told_whole_after_a_break_within(watch: Callable[..
 
 
 class Breaking:
-    """A client whose nth write finds no server: before it was carried out, or after, when only the answer is lost."""
+    """A client whose nth write fails: before the server has run it, or after, when only the reply is lost."""
 
     def __init__(self, client: Client, at: int, *, after: bool) -> None:
         self._client = client
@@ -240,7 +240,7 @@ class Breaking:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_nothing_is_lost_or_twice_wherever_the_server_breaks_away(
+def test_no_change_is_lost_or_repeated_if_any_request_fails(
     watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     monkeypatch.setattr(postgres, "BATCH_EVENTS", 3)
@@ -254,19 +254,19 @@ def test_nothing_is_lost_or_twice_wherever_the_server_breaks_away(
             try:
                 table.capture(breaking)
             except ServerUnreachable:
-                # While it is away the table goes on changing.
+                # The table changes while the server is unreachable.
                 table.sql("UPDATE {t} SET n = n + 100 WHERE id IN (1, 7)", "INSERT INTO {t} VALUES (20, 20)")
                 table.sql("DELETE FROM {t} WHERE id = 3")
                 table.capture()
         assert table.replayed() == table.rows(), f"broken at step {step}"
-        told = table.told()
-        assert len(told) == len(set(told)), f"broken at step {step}"
+        events = table.events()
+        assert len(events) == len(set(events)), f"broken at step {step}"
         if not breaking.broke:
             break
     assert 8 < step < 29
 
 
-def test_a_slot_that_is_gone_is_made_up_for_by_what_differs(watch: Callable[..., Watched]) -> None:
+def test_after_the_loss_of_a_slot_only_differences_are_sent(watch: Callable[..., Watched]) -> None:
     table = watch()
     table.sql("INSERT INTO {t} SELECT g, g FROM generate_series(1, 5) g")
     table.capture()
@@ -274,7 +274,7 @@ def test_a_slot_that_is_gone_is_made_up_for_by_what_differs(watch: Callable[...,
     table.sql("UPDATE {t} SET n = 20 WHERE id = 2", "DELETE FROM {t} WHERE id = 3", "INSERT INTO {t} VALUES (6, 6)")
     progress = table.capture().progress
     assert (progress.snapshot_rows, progress.sent) == (5, 3)
-    assert sorted(table.told()[5:], key=str) == [("delete", 3, None), ("insert", 6, 6), ("update", 2, 20)]
+    assert sorted(table.events()[5:], key=str) == [("delete", 3, None), ("insert", 6, 6), ("update", 2, 20)]
     assert table.replayed() == table.rows()
 
 
@@ -284,7 +284,7 @@ def test_a_deleted_change_topic_begins_with_a_snapshot_again(watch: Callable[...
     table.capture()
     table.client.drop(f"changes:{table.name}")
     table.capture()
-    assert table.told() == [("insert", 1, 1)]
+    assert table.events() == [("insert", 1, 1)]
 
 
 def test_the_lag_of_the_slot_is_shown_and_other_tables_do_not_hold_it_back(watch: Callable[..., Watched]) -> None:
@@ -299,7 +299,7 @@ def test_the_lag_of_the_slot_is_shown_and_other_tables_do_not_hold_it_back(watch
     assert slot_status(table.options)["lag_bytes"] < 10_000
 
 
-def test_what_cannot_be_captured_is_said_before_anything_is_made(watch: Callable[..., Watched]) -> None:
+def test_a_table_that_cannot_be_captured_is_refused_with_the_reason(watch: Callable[..., Watched]) -> None:
     keyless = watch("id int, n int")
     with pytest.raises(InvalidRequest, match="no primary key"):
         keyless.capture()
@@ -309,7 +309,7 @@ def test_what_cannot_be_captured_is_said_before_anything_is_made(watch: Callable
     keyless.capture(key=("id",))
     keyless.sql("UPDATE {t} SET id = 2")
     keyless.capture(key=("id",))
-    assert keyless.told() == [("insert", 1, 1), ("delete", 1, None), ("insert", 2, 1)]
+    assert keyless.events() == [("insert", 1, 1), ("delete", 1, None), ("insert", 2, 1)]
     nothing = watch()
     nothing.sql("ALTER TABLE {t} REPLICA IDENTITY NOTHING")
     with pytest.raises(InvalidRequest, match="no key"):
@@ -336,7 +336,9 @@ def test_one_capture_at_a_time_uses_a_slot(watch: Callable[..., Watched], monkey
     table.capture()
 
 
-def test_a_change_the_server_refuses_stops_the_capture_unless_told_otherwise(watch: Callable[..., Watched]) -> None:
+def test_a_change_the_server_refuses_stops_the_capture_unless_skip_refused_is_set(
+    watch: Callable[..., Watched],
+) -> None:
     table = watch("id int PRIMARY KEY, n int, large text")
     table.capture()
     table.sql("INSERT INTO {t} VALUES (1, 1, repeat('x', 2000000))", "INSERT INTO {t} VALUES (2, 2, '')")
@@ -344,4 +346,74 @@ def test_a_change_the_server_refuses_stops_the_capture_unless_told_otherwise(wat
         with pytest.raises(InvalidRequest, match="refuses a change"):
             table.capture()
     progress = table.capture(skip_refused=True).progress
-    assert (progress.refused, [key for _, key, _ in table.told()]) == (1, [2])
+    assert (progress.refused, [key for _, key, _ in table.events()]) == (1, [2])
+
+
+def test_a_table_that_was_dropped_and_created_again_is_captured_anew(watch: Callable[..., Watched]) -> None:
+    table = watch()
+    table.sql("INSERT INTO {t} VALUES (1, 1), (2, 2), (3, 3)")
+    table.capture()
+    table.sql("INSERT INTO {t} VALUES (4, 4)")
+    table.sql("DROP TABLE {t}", "CREATE TABLE {t} (id int PRIMARY KEY, n int)")
+    table.sql("INSERT INTO {t} VALUES (2, 2), (3, 30), (5, 5)")
+    progress = table.capture().progress
+    assert progress.snapshot_rows == 3
+    assert table.replayed() == table.rows() == {2: 2, 3: 30, 5: 5}
+    table.sql("UPDATE {t} SET n = 50 WHERE id = 5")
+    assert table.capture().progress.sent == 1
+    assert table.replayed() == table.rows()
+
+
+def test_a_table_that_is_replaced_while_it_is_followed_is_captured_anew(watch: Callable[..., Watched]) -> None:
+    table = watch()
+    table.sql("INSERT INTO {t} VALUES (1, 1)")
+    with PostgresCapture(table.options, table.client) as capture:
+        capture.prepare()
+        capture.step()
+        table.sql("INSERT INTO {t} VALUES (2, 2)")
+        table.sql(
+            "CREATE TABLE {t}_new (id int PRIMARY KEY, n int)",
+            "INSERT INTO {t}_new VALUES (2, 2), (3, 3)",
+            "DROP TABLE {t}",
+            "ALTER TABLE {t}_new RENAME TO " + table.name.partition(".")[2],
+        )
+        capture.step()
+        table.sql("INSERT INTO {t} VALUES (4, 4)")
+        capture.step()
+        assert table.replayed() == table.rows() == {2: 2, 3: 3, 4: 4}
+        table.sql("DROP TABLE {t}")
+        with pytest.raises(NotFound, match="has no table"):
+            capture.step()
+
+
+def test_a_publication_without_the_table_is_repaired_with_a_new_snapshot(watch: Callable[..., Watched]) -> None:
+    table = watch()
+    table.capture()
+    table.sql(f"ALTER PUBLICATION {table.options.slot_name} DROP TABLE {{t}}", "INSERT INTO {t} VALUES (1, 1)")
+    assert table.capture().progress.snapshot_rows == 1
+    table.sql("INSERT INTO {t} VALUES (2, 2)")
+    table.capture()
+    assert table.replayed() == table.rows() == {1: 1, 2: 2}
+
+
+def test_a_capture_begun_before_table_ids_were_kept_goes_on_without_a_snapshot(watch: Callable[..., Watched]) -> None:
+    table = watch()
+    table.sql("INSERT INTO {t} VALUES (1, 1)")
+    table.capture()
+    topic = f"changes:{table.name}"
+    (kept,) = [each for each in table.changes() if each["source"]["snapshot"]]
+    source = kept["source"]["name"].removesuffix(":snapshot")
+    # The name under which earlier versions kept that their snapshot was whole.
+    earlier = f"capture:{source}:{table.name}:{table.client.info(topic).epoch}"
+    with psycopg.connect(table.database.dsn) as connection:
+        oid = connection.execute("SELECT %s::regclass::oid", [table.name]).fetchone()
+    assert oid is not None
+    assert table.client.last_commit(f"{earlier}:{oid[0]}").batch == 2  # type: ignore[union-attr]
+    other = CaptureOptions(table.database.dsn, table.name, name=f"{table.name}-other", slot=table.options.slot_name)
+    topic = f"changes:{other.known_as}"
+    table.client.create(topic)
+    earlier = f"capture:{source}:{other.known_as}:{table.client.info(topic).epoch}"
+    table.client.commit([], producer=earlier, batch=2)
+    with PostgresCapture(other, table.client) as capture:
+        capture.prepare()
+        assert capture.progress.snapshot_rows == 0

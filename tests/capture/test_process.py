@@ -26,7 +26,7 @@ TABLE, TOPIC = "public.killed", "changes:public.killed"
 
 
 class Child:
-    """A command of ours that can be killed and begun again."""
+    """A `topics` command that can be killed and restarted."""
 
     def __init__(self, environment: dict[str, str], *arguments: str) -> None:
         self._environment = {**os.environ, **environment}
@@ -141,11 +141,11 @@ def test_whichever_side_is_killed_every_change_arrives_once(
     assert len(positions) == len(set(positions))
 
 
-def test_what_goes_wrong_is_said_in_plain_words(
+def test_a_missing_table_and_an_unreachable_database_are_named(
     database: Database, server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["capture", "--url", server, "postgres", "--once", "--table", "public.absent", "--dsn"]
-    assert main([*arguments, database.dsn]) == 1
+    arguments = ["capture", "postgres", "--url", server, "--once", "--table", "public.absent", "--dsn"]
+    assert main([*arguments, database.dsn]) == 3
     assert "no table public.absent" in capsys.readouterr().err
-    assert main([*arguments, "host=127.0.0.1 port=1 user=postgres"]) == 1
+    assert main([*arguments, "host=127.0.0.1 port=1 user=postgres"]) == 5
     assert "refused" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 
 from tests.crash.history import play, texts
 from tests.crash.world import World
-from topics.broker.directory import DataDirectory
+from topics.broker.durability.data_directory import DataDirectory
 from topics.cli.main import main
 from topics.storage.os_fs import OsFileSystem
 

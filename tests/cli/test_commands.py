@@ -1,4 +1,4 @@
-"""The commands a person types, against a real server: JSON lines in a pipe, plain words on errors."""
+"""Commands against a server, called in this process: JSON lines, errors in one line."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from tests.archive.copier import Copier
 from topics.archive import open_archive
 from topics.cli.main import main
 from topics.client import ArchivedTo, Client, JobStatus
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.server import running_server
 
 
@@ -24,6 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path_factory.mktemp("cli"))}
     with running_server(load_settings(environment)) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOPICS_URL", url)
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 
@@ -39,6 +40,20 @@ def test_append_takes_json_or_plain_words_as_payloads(capsys: pytest.CaptureFixt
     assert [record["data"] for record in records] == [{"a": 1}, "plain", 42]
     assert {record["$tag"] for record in records} == {"t"}
     assert set(records[0]) == {"$seq", "$ts", "$tag", "data"}
+
+
+def test_options_may_come_between_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["append", "mixed", "--tag", "t", '"one"', "-o", "jsonl", "--", "--two"]) == 0
+    assert lines(capsys) == [{"topic": "mixed", "count": 2, "last_seq": 2}]
+    assert main(["read", "mixed", "--data"]) == 0
+    assert lines(capsys) == ["one", "--two"]
+    assert main(["sql", "SELECT name FROM system.topics WHERE name = ?", "-o", "jsonl", "mixed"]) == 0
+    assert lines(capsys) == [{"name": "mixed"}]
+    assert main(["append", "mixed-2", '"three"']) == 0
+    capsys.readouterr()
+    assert main(["watch", "mixed", "--all", "mixed-2", "--limit", "3", "--data"]) == 0
+    assert sorted(lines(capsys)) == ["--two", "one", "three"]
+    assert main(["rm", "mixed", "--yes", "mixed-2"]) == 0
 
 
 def test_a_topic_is_read_by_its_alias_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,13 +78,34 @@ def test_append_reads_json_lines_from_standard_input(
     assert lines(capsys) == [{"n": 2498}, {"n": 2499}]
 
 
+@pytest.mark.parametrize(
+    "limit", [{"TOPICS_MAX_BATCH_RECORDS": "7"}, {"TOPICS_MAX_BODY_BYTES": "2000"}], ids=["records", "bytes"]
+)
+def test_append_sends_batches_that_the_server_accepts(
+    limit: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path), **limit}
+    with running_server(load_settings(environment)) as url:
+        monkeypatch.setenv("TOPICS_URL", url)
+        text = "".join([f'{{"n": {number}}}\n' for number in range(500)])
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert main(["append", "split"]) == 0
+        assert lines(capsys) == [{"topic": "split", "count": 500, "last_seq": 500}]
+        assert main(["append", "split", *[str(number) for number in range(20)]]) == 0
+        capsys.readouterr()
+        assert main(["read", "split", "--data"]) == 0
+        assert lines(capsys) == [*[{"n": number} for number in range(500)], *range(20)]
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'"' + b"x" * 3_000_000 + b'"')))
+        assert main(["append", "split"]) == 4, "a record that is too large by itself is not split"
+
+
 def test_bad_line_on_standard_input_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n{bad\n")))
     assert main(["append", "badline"]) == 1
     assert "line 2 is not JSON" in capsys.readouterr().err
-    assert main(["info", "badline"]) == 1
+    assert main(["info", "badline"]) == 3
 
 
 def test_ls_and_info_and_tail(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +123,7 @@ def test_ls_and_info_and_tail(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines(capsys) == [0, 1]
 
 
-def test_lost_records_are_told_on_both_outputs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lost_records_are_reported_on_both_outputs(capsys: pytest.CaptureFixture[str]) -> None:
     with Client() as client:
         client.create("lossy", cap_records=1)
         client.append("lossy", [1])
@@ -100,23 +136,32 @@ def test_lost_records_are_told_on_both_outputs(capsys: pytest.CaptureFixture[str
     assert "records 1 to 1 are lost (cap)" in err
 
 
-def test_errors_are_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["read", "no-such-topic"]) == 1
+def test_a_topic_created_again_is_reported_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with Client() as client:
+        client.append("again", [1])
+    assert main(["read", "again", "--from-seq", "5", "--data"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (
+        "1\n",
+        "topics: the topic was deleted and created again since; reading it from its beginning\n",
+    )
+
+
+def test_an_error_is_one_line_and_a_missing_topic_exits_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", "no-such-topic"]) == 3
     out, err = capsys.readouterr()
     assert out == ""
     assert err == 'topics: topic "no-such-topic" does not exist (topic_not_found)\n'
 
 
-def test_tables_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_have_a_header_and_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
     main(["append", "people", "1"])
-    monkeypatch.setattr("topics.cli.calling.for_people", lambda: True)
-    monkeypatch.setattr("topics.cli.info.for_people", lambda: True)
     capsys.readouterr()
-    assert main(["ls", "people"]) == 0
+    assert main(["ls", "people", "-o", "table"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["topic", "count", "bytes", "earliest_seq", "head_seq", "durable"]
     assert out[1].split()[:2] == ["people", "1"]
-    assert main(["info", "people"]) == 0
+    assert main(["info", "people", "-o", "table"]) == 0
     assert "head_seq" in capsys.readouterr().out
 
 
@@ -140,7 +185,7 @@ def test_tables_are_added_listed_and_dropped(capsys: pytest.CaptureFixture[str])
     ]
     assert main(["table", "drop", "chat.rooms"]) == 0
     capsys.readouterr()
-    assert main(["table", "drop", "chat.rooms"]) == 1
+    assert main(["table", "drop", "chat.rooms"]) == 3
     assert "not known" in capsys.readouterr().err
     assert main(["table", "ls", "--url", os.environ["TOPICS_URL"]]) == 0
 
@@ -165,18 +210,18 @@ def test_archives_are_set_shown_listed_and_cleared(capsys: pytest.CaptureFixture
     assert main(["archive", "clear", "archived"]) == 0
     assert main(["archive", "clear", "archived"]) == 0
     assert [line["outcome"] for line in lines(capsys)] == ["cleared", "was not set"]
-    assert main(["archive", "show", "archived"]) == 1
+    assert main(["archive", "show", "archived"]) == 3
     assert capsys.readouterr().err == 'topics: topic "archived" has no archive (not_found)\n'
     assert main(["archive", "set", "archived", "s3://key:secret@lake"]) == 1
     err = capsys.readouterr().err
     assert "password" in err
     assert "secret" not in err
-    assert main(["archive", "set", "nowhere-to-be-found", "s3://lake/x"]) == 1
+    assert main(["archive", "set", "nowhere-to-be-found", "s3://lake/x"]) == 3
 
 
 def test_pipelines_are_shown_and_stopped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["pipeline", "status"]) == 0
-    assert main(["pipeline", "stop"]) == 1
+    assert main(["pipeline", "stop"]) == 3
     assert "no pipeline runs" in capsys.readouterr().err
     jobs = [
         JobStatus("route a.b", "route", "running", 10, 5.0, 3),
@@ -194,13 +239,15 @@ def test_pipelines_are_shown_and_stopped(capsys: pytest.CaptureFixture[str], mon
         ]
         assert main(["pipeline", "status", "main"]) == 0
         assert len(lines(capsys)) == 2
-        assert main(["pipeline", "status", "other"]) == 1
+        assert main(["pipeline", "status", "other"]) == 3
         assert main(["pipeline", "stop"]) == 1
         assert "bare, main" in capsys.readouterr().err
         assert main(["pipeline", "stop", "main"]) == 0
         assert lines(capsys) == [{"pipeline": "main", "outcome": "was asked to stop"}]
         assert client.report_pipeline("main", "stopping", started_ts=1).stop
-        assert main(["pipeline", "stop", "main", "--wait-s", "0.01"]) == 1, "it has not stopped in time"
+        capsys.readouterr()
+        assert main(["pipeline", "stop", "main", "--wait-s", "0.01"]) == 4, "it has not stopped in time"
+        assert lines(capsys) == [{"pipeline": "main", "outcome": "has not stopped after 0.01 s: it is stopping"}]
         client.report_pipeline("bare", "stopped", started_ts=1)
         # It stops while the command looks for the second time.
         monkeypatch.setattr("time.sleep", lambda _: client.report_pipeline("main", "stopped", started_ts=1))
@@ -209,16 +256,26 @@ def test_pipelines_are_shown_and_stopped(capsys: pytest.CaptureFixture[str], mon
         assert lines(capsys) == [{"pipeline": "main", "outcome": "stopped"}]
 
 
+def test_a_lost_pipeline_is_not_said_to_have_stopped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client() as client:
+        client.report_pipeline("silent", "running", started_ts=1)
+    monkeypatch.setattr("topics.server.tables.pipeline_registry.LOST_AFTER_MS", -1)
+    assert main(["pipeline", "stop", "silent", "--wait-s", "0.01"]) == 4
+    assert lines(capsys) == [{"pipeline": "silent", "outcome": "has not stopped after 0.01 s: it is lost"}]
+
+
 def test_a_pipeline_is_run_by_the_module_that_needs_spark(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = ModuleType("topics.spark.pipeline")
+    module = ModuleType("topics.spark.pipeline.run")
     module.run = lambda argv: len(argv)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "topics.spark.pipeline", module)
+    monkeypatch.setitem(sys.modules, "topics.spark.pipeline.run", module)
     assert main(["pipeline", "run", "--checkpoint", "x"]) == 2
-    monkeypatch.setitem(sys.modules, "topics.spark.pipeline", None)
+    monkeypatch.setitem(sys.modules, "topics.spark.pipeline.run", None)
     assert main(["pipeline", "run"]) == 1
-    assert "pip install 'topics[spark]'" in capsys.readouterr().err
+    assert "pip install 'topics-engine[spark]'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["pipeline", "--url", "http://x", "run"])
 
@@ -242,13 +299,37 @@ def test_history_is_read_from_the_archive_and_then_live(
     assert lines(capsys) == [1, 2, 3, 4, 5]
     assert main(["read", "historic", "--history", "--from-seq", "1", "--limit", "3"]) == 0
     assert [(line["$seq"], line["data"]) for line in lines(capsys)] == [(2, 2), (3, 3), (4, 4)]
-    # A table that the server says is written to but that is not there is told in a line.
+    # A table that the server says is written to but that is not there is an error in one line.
     with Client() as client:
         client.archive_progress("historic", [ArchivedTo(0, client.info("historic").epoch, 3)])
     (tmp_path / "table").rename(tmp_path / "elsewhere")
-    assert main(["read", "historic", "--history"]) == 1
+    assert main(["read", "historic", "--history"]) == 5
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), err.startswith("topics: "), "(unavailable)" in err) == ("", 1, True, True)
     monkeypatch.setitem(sys.modules, "topics.archive", None)
     assert main(["read", "historic", "--history"]) == 1
-    assert "pip install 'topics[spark]'" in capsys.readouterr().err
+    assert "pip install 'topics-engine[spark]'" in capsys.readouterr().err
+
+
+def test_delete_deletes_in_all_partitions_or_in_the_one_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["create", "parted", "--partitions", "3"]) == 0
+    for partition in ("0", "1", "2"):
+        assert main(["append", "parted", "--tag", "user-1", "1", "2", "--partition", partition]) == 0
+    capsys.readouterr()
+    assert main(["delete", "parted", "--tag", "user-1", "--before-seq", "2", "--partition", "1"]) == 0
+    assert lines(capsys) == [{"topic": "parted", "deleted": 1, "count": 5, "earliest_seq": 2}]
+    assert main(["delete", "parted", "--tag", "user-*"]) == 0
+    assert lines(capsys) == [{"topic": "parted", "deleted": 5, "count": 0}]
+
+
+def test_partitions_that_are_not_shown_are_noted_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["create", "noted", "--partitions", "2"]) == 0
+    for partition in ("0", "1"):
+        assert main(["append", "noted", partition, "--partition", partition]) == 0
+    capsys.readouterr()
+    note = "topic noted has 2 partitions; showing partition 0 (--partition selects another)\n"
+    for command in (["read", "noted"], ["tail", "noted"], ["watch", "noted", "--all", "--limit", "1"]):
+        assert main([*command, "--data"]) == 0
+        assert capsys.readouterr() == ("0\n", note)
+        assert main([*command, "--data", "--partition", "1"]) == 0
+        assert capsys.readouterr() == ("1\n", "")

@@ -20,14 +20,14 @@ def topic() -> str:
 
 
 class Waiting:
-    """The async client with the manners of the sync one, so that one suite holds both to the same behaviour."""
+    """The async client with blocking methods, so that one suite tests both."""
 
-    def __init__(self, url: str, retry: RetryPolicy = QUICK) -> None:
+    def __init__(self, url: str, **options: Any) -> None:
         self._runner = asyncio.Runner()
-        self._client = self._runner.run(self._make(url, retry))
+        self._client = self._runner.run(self._make(url, options))
 
-    async def _make(self, url: str, retry: RetryPolicy) -> AsyncClient:
-        return AsyncClient(url, retry=retry)
+    async def _make(self, url: str, options: dict[str, Any]) -> AsyncClient:
+        return AsyncClient(url, retry=QUICK, **options)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
@@ -59,8 +59,8 @@ async def _awaited(thing: Any) -> Any:
     return await thing
 
 
-def make_client(kind: str, url: str) -> Any:
-    return Client(url, retry=QUICK) if kind == "sync" else Waiting(url)
+def make_client(kind: str, url: str, **options: Any) -> Any:
+    return Client(url, retry=QUICK, **options) if kind == "sync" else Waiting(url, **options)
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -1,11 +1,11 @@
-"""A proxy that loses things on purpose: a request before it arrives, or an answer after the request was carried out."""
+"""A proxy that loses a request before the server gets it, or a response after the server has executed the request."""
 
 import socket
 import threading
 
 
 class FlakyProxy:
-    """Forwards to a server. `lose_answers` and `lose_requests` say how many of the next requests fare badly."""
+    """Forwards to a server. `lose_answers` and `lose_requests` say how many of the next requests lose which part."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)

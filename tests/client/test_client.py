@@ -1,6 +1,7 @@
 """Both clients: every call against a real server, nothing done twice, loss as a value, watches that resume."""
 
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,27 +13,24 @@ from tests.client.flaky import FlakyProxy
 from topics.client import (
     ArchivedTo,
     CaughtUp,
+    Client,
+    Conflict,
+    InvalidRequest,
     JobStatus,
+    NotFound,
     Record,
+    RecordIn,
     ServerUnreachable,
     Tombstone,
     TopicDeleted,
+    TopicFull,
+    Unauthorized,
+    UndecodablePayload,
     WatchedRecord,
     WatchedTombstone,
 )
-from topics.client.asynchronous import AsyncClient
-from topics.client.calls import RecordIn
-from topics.client.sync import Client
-from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicFull
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.server import running_server
-
-
-def test_both_clients_have_the_same_calls() -> None:
-    def calls(client: type) -> set[str]:
-        return {name for name in vars(client) if not name.startswith("_")}
-
-    assert calls(Client) == calls(AsyncClient)
 
 
 def test_topics_records_and_deletes(client: Any, topic: str) -> None:
@@ -55,7 +53,7 @@ def test_topics_records_and_deletes(client: Any, topic: str) -> None:
     assert (missing.value.code, missing.value.detail) == ("topic_not_found", {"topic": topic})
 
 
-def test_read_gives_every_record_and_tells_what_is_lost(client: Any, topic: str) -> None:
+def test_read_yields_every_record_and_a_tombstone_for_lost_ones(client: Any, topic: str) -> None:
     client.create(topic, cap_records=1500)
     for start in range(0, 2500, 500):
         client.append(topic, list(range(start, start + 500)), return_seqs=False)
@@ -66,7 +64,7 @@ def test_read_gives_every_record_and_tells_what_is_lost(client: Any, topic: str)
     assert [record.data for record in records] == list(range(1000, 2500))
 
 
-def test_follow_goes_on_with_records_that_come(client: Any, topic: str, url: str) -> None:
+def test_follow_continues_with_new_records(client: Any, topic: str, url: str) -> None:
     client.append(topic, ["old"])
     reading = client.read(topic, follow=True)
     assert next(reading).data == "old"
@@ -93,16 +91,80 @@ def test_queue_calls(client: Any, topic: str) -> None:
     assert client.claim(topic, "w").claimed[0].deliveries == 2
 
 
+def test_jobs_of_another_partition_are_finished_extended_and_returned(client: Any, topic: str) -> None:
+    client.create(topic, type="queue", partitions=2)
+    client.append(topic, ["a", "b", "c"], partition=1)
+    first, second, third = [job.seq for job in client.claim(topic, "w", 3, partition=1).claimed]
+    assert client.ack(topic, "w", [first]).skipped == [first], "partition 0 holds no such job"
+    assert client.extend(topic, "w", [first], 60_000, partition=1).extended == 1
+    assert client.ack(topic, "w", [first], partition=1).acked == 1
+    assert client.nack(topic, "w", [second, third], partition=1).nacked == 2
+
+
+def test_an_unknown_token_raises_unauthorized(kind: str, tmp_path: Path) -> None:
+    settings = load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path), "TOPICS_API_KEYS": "secret"})
+    with running_server(settings) as url:
+        client = make_client(kind, url)
+        with pytest.raises(Unauthorized):
+            client.info("t")
+        client.close()
+
+
+LONE = rb'{"records":[{"data":1},{"data":{"a":"x\ud800y"},"meta":{"m":"\udc00"}},{"data":"\ud83d\ude00"}]}'
+
+
+def write_lone_surrogate(url: str, topic: str) -> None:
+    request = urllib.request.Request(f"{url}/v0/topics/{topic}", LONE, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as response:
+        assert response.status == 201
+
+
+def test_a_lone_surrogate_is_replaced_and_the_other_records_are_read(client: Any, url: str, topic: str) -> None:
+    write_lone_surrogate(url, topic)
+    first, second, third = client.read(topic)
+    assert (first.data, second.data, second.meta, third.data) == (1, {"a": "x\ufffdy"}, {"m": "\ufffd"}, "\U0001f600")
+    watching = client.watch(topic)
+    assert [next(watching).record.data for _ in range(3)] == [1, {"a": "x\ufffdy"}, "\U0001f600"]
+    watching.close()
+
+
+def test_a_lone_surrogate_is_given_as_raw_bytes_when_asked(kind: str, url: str, topic: str) -> None:
+    write_lone_surrogate(url, topic)
+    client = make_client(kind, url, lone_surrogates="raw")
+    first, second, third = client.read(topic)
+    assert (first.data, third.data) == (1, "\U0001f600")
+    assert (second.data, second.meta) == (rb'{"a":"x\ud800y"}', rb'{"m":"\udc00"}')
+    client.close()
+
+
+def test_a_lone_surrogate_raises_at_its_record_when_asked(kind: str, url: str, topic: str) -> None:
+    write_lone_surrogate(url, topic)
+    client = make_client(kind, url, lone_surrogates="error")
+    reading = client.read(topic)
+    assert next(reading).data == 1
+    with pytest.raises(UndecodablePayload, match="record 2"):
+        next(reading)
+    assert [record.data for record in client.read(topic, 2)] == ["\U0001f600"]
+    with pytest.raises(UndecodablePayload, match="record 2"):
+        client.diff(topic)
+    client.close()
+
+
+def test_an_unknown_choice_for_lone_surrogates_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="replace, raw, error"):
+        Client("http://127.0.0.1:1", lone_surrogates="maybe")  # type: ignore[arg-type]
+
+
 def test_stages_and_commits(client: Any, topic: str) -> None:
     client.create(topic)
     producer = f"producer-{topic}"
-    assert client.producer(producer) is None
+    assert client.last_commit(producer) is None
     stage = client.stage(topic, ["x", "y"])
     first = client.commit([stage.stage_id], producer=producer, batch=1)
     again = client.commit([stage.stage_id], producer=producer, batch=1)
     assert (first.deduped, again.deduped) == (False, True)
     assert first.results == again.results
-    assert client.producer(producer).batch == 1
+    assert client.last_commit(producer).batch == 1
     client.commit(writes=[{"topic": topic, "records": [{"data": "z"}]}])
     assert [item.data for item in client.read(topic)] == ["x", "y", "z"]
     spare = client.stage(topic, ["never"])
@@ -124,6 +186,15 @@ def test_consumer_group(client: Any, topic: str) -> None:
     assert [message.offset for message in consumed.messages] == [1, 2]
     assert (consumed.next_offset, consumed.has_more) == (3, True)
     assert client.ack_group(topic, "g", 2).acknowledged_offset == 2
+
+
+def test_an_ack_names_its_consumer(client: Any, topic: str) -> None:
+    client.append(topic, [1, 2, 3])
+    assert len(client.consume(topic, "g", consumer="a", timeout_seconds=0).messages) == 3
+    with pytest.raises(Conflict) as conflict:
+        client.ack_group(topic, "g", 2, consumer="b")
+    assert conflict.value.code == "session_expired"
+    assert client.ack_group(topic, "g", 2, consumer="a").acknowledged_offset == 2
 
 
 def test_server_errors_keep_their_class_and_code(client: Any, topic: str) -> None:
@@ -174,22 +245,22 @@ def test_claim_whose_answer_is_lost_is_not_repeated(kind: str, proxy: FlakyProxy
     client.close()
 
 
-def test_requests_that_never_arrived_are_sent_again(kind: str, proxy: FlakyProxy, topic: str) -> None:
+def test_requests_that_did_not_arrive_are_sent_again(kind: str, proxy: FlakyProxy, topic: str) -> None:
     client = make_client(kind, proxy.url)
     proxy.lose_requests = 2
     assert client.append(topic, [1]).created
     client.close()
 
 
-def test_server_that_is_not_there_is_named(kind: str) -> None:
+def test_error_names_a_server_that_does_not_answer(kind: str) -> None:
     client = make_client(kind, "http://127.0.0.1:1")
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:1"):
         client.health()
     client.close()
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "localhost:4000", "http://"])
-def test_url_that_is_none_is_refused(url: str) -> None:
+@pytest.mark.parametrize("url", ["ftp://x", "localhost:4000", "http://", "http://x:70000", "http://x:1:2"])
+def test_text_that_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest):
         Client(url)
 
@@ -210,7 +281,7 @@ def test_watch_delivers_backlog_then_live_then_the_end(client: Any, topic: str, 
     assert isinstance(rest[-1], TopicDeleted)
 
 
-def test_watch_tells_what_is_lost(client: Any, topic: str) -> None:
+def test_watch_yields_a_tombstone_for_lost_records(client: Any, topic: str) -> None:
     client.create(topic, cap_records=1)
     client.append(topic, [1])
     client.append(topic, [2])
@@ -224,7 +295,7 @@ def test_watch_tells_what_is_lost(client: Any, topic: str) -> None:
     watching.close()
 
 
-def test_watch_goes_on_after_the_server_was_restarted(kind: str, tmp_path: Path, topic: str) -> None:
+def test_watch_continues_after_a_server_restart(kind: str, tmp_path: Path, topic: str) -> None:
     environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path)}
     seen: list[Any] = []
     with running_server(load_settings(environment)) as url:
@@ -245,7 +316,52 @@ def test_watch_goes_on_after_the_server_was_restarted(kind: str, tmp_path: Path,
     assert seen == [1, 2, 3, 4]
 
 
-def test_heads_of_many_partitions_in_one_question(client: Any, topic: str) -> None:
+def test_watch_keeps_its_partition_after_a_server_restart(kind: str, tmp_path: Path, topic: str) -> None:
+    environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path)}
+    with running_server(load_settings(environment)) as url:
+        port = str(urlsplit(url).port)
+        client = make_client(kind, url)
+        client.create(topic, partitions=2)
+        client.append(topic, ["zero"], partition=0)
+        client.append(topic, ["one"], partition=1)
+        watching = client.watch({topic: {"partition": 1}})
+        assert next(watching).record.data == "one"
+        assert isinstance(next(watching), CaughtUp)
+    with running_server(load_settings(environment | {"TOPICS_PORT": port})):
+        client.append(topic, ["zero again"] * 3, partition=0)
+        client.append(topic, ["one again"], partition=1)
+        item = next(watching)
+        while isinstance(item, CaughtUp):
+            item = next(watching)
+        assert item.record.data == "one again"
+        watching.close()
+        client.close()
+
+
+def test_watch_reports_a_topic_that_was_created_again_while_the_server_was_down(
+    kind: str, tmp_path: Path, topic: str
+) -> None:
+    environment = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path)}
+    with running_server(load_settings(environment)) as url:
+        port = str(urlsplit(url).port)
+        client = make_client(kind, url)
+        client.append(topic, ["old"])
+        watching = client.watch(topic)
+        assert next(watching).record.data == "old"
+        assert isinstance(next(watching), CaughtUp)
+    with running_server(load_settings(environment)) as other, Client(other) as admin:
+        admin.drop(topic)
+        admin.append(topic, ["new 1", "new 2"])
+    with running_server(load_settings(environment | {"TOPICS_PORT": port})):
+        item = next(watching)
+        assert isinstance(item, WatchedTombstone)
+        assert item.tombstone.reason == "recreated"
+        assert [next(watching).record.data for _ in range(2)] == ["new 1", "new 2"]
+        watching.close()
+        client.close()
+
+
+def test_heads_of_many_partitions_in_one_request(client: Any, topic: str) -> None:
     client.create(topic, partitions=2)
     client.append(topic, [1, 2], partition=1)
     known = {topic: {0: 0, 1: 0}, "nowhere": {0: 0}}
@@ -255,7 +371,7 @@ def test_heads_of_many_partitions_in_one_question(client: Any, topic: str) -> No
     assert client.heads({topic: found[topic].heads}, wait_ms=10).topics[topic] == found[topic]
 
 
-def test_a_read_that_says_where_it_ends_stops_there(client: Any, topic: str) -> None:
+def test_a_read_with_to_seq_ends_there(client: Any, topic: str) -> None:
     client.append(topic, list(range(10)))
     assert [record.seq for record in client.diff(topic, 2, to_seq=5, limit=5000).records] == [3, 4, 5]
 
@@ -315,3 +431,16 @@ def test_pipelines(client: Any, topic: str) -> None:
     assert client.report_pipeline(topic, "stopping", started_ts=7).stop
     assert not client.report_pipeline(topic, "stopped", started_ts=7).stop
     assert client.drop_pipeline(topic).deleted
+
+
+def test_a_topic_deletes_in_all_partitions_or_in_the_one_given(client: Client, topic: str, url: str) -> None:
+    client.create(topic, partitions=3)
+    for partition in range(3):
+        client.append(topic, [RecordIn(n, tag="user-1" if n else "user-2") for n in range(3)], partition=partition)
+    with Client(url) as plain:
+        handle = plain.topic(topic)
+        assert handle.delete(match="user-2", partition=1).deleted == 1
+        assert handle.delete(match="user-2").deleted == 2
+        done = handle.delete(match="user-1")
+        assert (done.deleted, done.count) == (6, 0)
+        assert handle.info().count == 0

@@ -14,7 +14,7 @@ Numbers = Iterator[int]
 
 
 def texts(numbers: Numbers, count: int, *, tag: str | None = None, size: int = 40, rich: bool = False) -> list[Text]:
-    """Records that are told apart by their data."""
+    """Records that differ in their data."""
     result = []
     for _ in range(count):
         number = next(numbers)

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from tests.broker.house import House
-from topics.broker.checkpoint import StorageSettings
-from topics.broker.routers import WantedRouter
+from tests.broker.broker_under_test import BrokerUnderTest
+from topics.broker.durability.checkpointer import StorageSettings
+from topics.broker.routers.routers import WantedRouter
 from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
@@ -28,9 +28,8 @@ THOROUGH = hypothesis_settings().max_examples >= 1000
 STRIDE = 1 if THOROUGH else 8
 
 
-def settings(shards: int) -> StorageSettings:
+def settings() -> StorageSettings:
     return StorageSettings(
-        shards=shards,
         wal_file_bytes=8 << 10,
         segment_bytes=600,
         hot_bytes=6000,
@@ -42,19 +41,18 @@ def settings(shards: int) -> StorageSettings:
 class History:
     """One life of a server: what was acknowledged to its writers and seen by its readers."""
 
-    def __init__(self, disk: FakeDisk, shards: int) -> None:
+    def __init__(self, disk: FakeDisk) -> None:
         self.disk = disk
-        self.shards = shards
         self.acked: list[int] = []
         self.seen: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in DESTS}
-        self.house: House | None = None
+        self.under_test: BrokerUnderTest | None = None
 
     def play(self) -> None:
         """Until the end, or until the power goes."""
-        self.house = house = House(self.disk, settings(self.shards))
-        house.configure("source", cap_records=40)
-        house.configure("disk")
-        house.configure("fsync", durability="fsync")
+        self.under_test = under_test = BrokerUnderTest(self.disk, settings())
+        under_test.configure("source", cap_records=40)
+        under_test.configure("disk")
+        under_test.configure("fsync", durability="fsync")
         self.route("source", "disk")
         self.route("source", "fsync", preserve_node=False)
         self.route("disk", "far", filter=TagMatch("even", False), guarantee="exactly_once")
@@ -65,33 +63,33 @@ class History:
             if start == 18:
                 self.delete(match=TagMatch("odd", False))
             if start in (24, 42):
-                house.broker.keeper.checkpoint()
+                under_test.broker.checkpointer.checkpoint()
             self.rest()
 
     def append(self, numbers: range) -> None:
-        assert self.house is not None
+        assert self.under_test is not None
         records = [
             {"data": f"{number}-{'x' * 20}", "tag": "odd" if number % 2 else "even", "node": "n"} for number in numbers
         ]
         for record in records:
             batch = decode_batch(msgspec.json.encode({"records": [record]}), Limits())
-            self.house.broker.append("source", batch, self._note)
+            self.under_test.broker.append("source", batch, self._note)
         self.rest()
 
     def delete(self, before_seq: int | None = None, match: TagMatch | None = None) -> None:
-        assert self.house is not None
-        self.house.broker.delete_records("source", before_seq, match, 0, lambda _: None)
+        assert self.under_test is not None
+        self.under_test.broker.delete_records("source", before_seq, match, 0, lambda _: None)
 
     def route(self, source: str, dest: str, **options: Any) -> None:
-        assert self.house is not None
-        self.house.ask(
-            self.house.broker.routers.put, WantedRouter(f"{source}->{dest}", source, dest, RouterChange(**options))
+        assert self.under_test is not None
+        self.under_test.ask(
+            self.under_test.broker.routers.put, WantedRouter(f"{source}->{dest}", source, dest, RouterChange(**options))
         )
 
     def rest(self) -> None:
         """Let everything come to rest, with readers looking on all the time."""
-        assert self.house is not None
-        runtime = self.house.runtime
+        assert self.under_test is not None
+        runtime = self.under_test.runtime
         for _ in range(10_000):
             runtime.turn()
             self.look()
@@ -101,10 +99,10 @@ class History:
         raise AssertionError("it never comes to rest")
 
     def look(self) -> None:
-        assert self.house is not None
+        assert self.under_test is not None
         for name in DESTS:
-            if name in self.house.broker.state.topics:
-                for record in self.house.read(name):
+            if name in self.under_test.broker.state.topics:
+                for record in self.under_test.read(name):
                     known = self.seen[name].setdefault(record["$seq"], record)
                     assert known == record, f"{name}: a record changed under its readers"
 
@@ -113,12 +111,12 @@ class History:
             self.acked.append(outcome.first_seq)
 
 
-def played(step: int | None, shards: int, seed: int = 0) -> History:
+def played(step: int | None, seed: int = 0) -> History:
     disk = FakeDisk(seed)
     disk.make_directory("")
     if step is not None:
         disk.cut_at = step
-    history = History(disk, shards)
+    history = History(disk)
     try:
         history.play()
     except PowerCut:
@@ -126,14 +124,14 @@ def played(step: int | None, shards: int, seed: int = 0) -> History:
     return history
 
 
-def check_dests(history: History, house: House, *, may_lose: tuple[str, ...]) -> None:
+def check_dests(history: History, under_test: BrokerUnderTest, *, may_lose: tuple[str, ...]) -> None:
     """Whatever was seen is there unchanged, or, where that is allowed, gone and never replaced by something else."""
     for name in DESTS:
-        if name not in house.broker.state.topics:
+        if name not in under_test.broker.state.topics:
             assert not history.seen[name]
             continue
-        now = {record["$seq"]: record for record in house.read(name)}
-        partition = house.broker.topic(name).partitions[0]
+        now = {record["$seq"]: record for record in under_test.read(name)}
+        partition = under_test.broker.topic(name).partitions[0]
         for seq, record in history.seen[name].items():
             if seq in now:
                 assert now[seq] == record, f"{name}: seq {seq} is another record now"
@@ -142,49 +140,47 @@ def check_dests(history: History, house: House, *, may_lose: tuple[str, ...]) ->
                 assert seq <= partition.head_seq, f"{name}: seq {seq} can be handed out again"
 
 
-def check_no_record_twice(house: House) -> None:
+def check_no_record_twice(under_test: BrokerUnderTest) -> None:
     for name in DESTS:
-        if name in house.broker.state.topics:
-            datas = house.datas(name)
+        if name in under_test.broker.state.topics:
+            datas = under_test.datas(name)
             assert len(datas) == len(set(datas)), f"{name} holds a record twice"
             numbers = [int(data.split("-")[0]) for data in datas]
             assert numbers == sorted(numbers), f"{name} is out of order"
 
 
-def check_everything_arrives(house: House) -> None:
-    """What the source holds behind a router's start is in its dest; what it no longer holds was told or deleted."""
-    if "source->disk" not in house.broker.state.routers.by_name:
+def check_everything_arrives(under_test: BrokerUnderTest) -> None:
+    """Records of the source after the router's start are in its dest, or were reported as lost, or deleted."""
+    if "source->disk" not in under_test.broker.state.routers.by_name:
         return
-    held = set(house.datas("source"))
-    assert held <= set(house.datas("disk"))
-    if "source->fsync" in house.broker.state.routers.by_name:
-        assert held <= set(house.datas("fsync"))
+    held = set(under_test.datas("source"))
+    assert held <= set(under_test.datas("disk"))
+    if "source->fsync" in under_test.broker.state.routers.by_name:
+        assert held <= set(under_test.datas("fsync"))
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_copies_keep_their_seqs_when_the_process_is_killed_at_any_step(shards: int) -> None:
-    for step in itertools.count(0, STRIDE if shards > 1 else 1 + (not THOROUGH)):
-        history = played(step, shards)
-        house = House(history.disk.after_kill(), settings(shards))
-        house.wait(100)
-        check_dests(history, house, may_lose=())
-        check_no_record_twice(house)
-        check_everything_arrives(house)
+def test_copies_keep_their_seqs_when_the_process_is_killed_at_any_step() -> None:
+    for step in itertools.count(0, 1 + (not THOROUGH)):
+        history = played(step)
+        under_test = BrokerUnderTest(history.disk.after_kill(), settings())
+        under_test.wait(100)
+        check_dests(history, under_test, may_lose=())
+        check_no_record_twice(under_test)
+        check_everything_arrives(under_test)
         if not history.disk.was_cut:
             break
     assert step > 50
 
 
 @pytest.mark.parametrize("survive", ["none", "all", "random"])
-@pytest.mark.parametrize("shards", [1, 3])
-def test_copies_in_an_fsync_dest_survive_a_power_cut_at_any_step(shards: int, survive: Any) -> None:
-    for step in itertools.count(["none", "all", "random"].index(survive) + shards, STRIDE):
-        history = played(step, shards, seed=step)
-        house = House(history.disk.after_power_cut(survive=survive), settings(shards))
-        house.wait(100)
-        check_dests(history, house, may_lose=("disk", "far"))
-        check_no_record_twice(house)
-        check_everything_arrives(house)
+def test_copies_in_an_fsync_dest_survive_a_power_cut_at_any_step(survive: Any) -> None:
+    for step in itertools.count(["none", "all", "random"].index(survive) + 1, STRIDE):
+        history = played(step, seed=step)
+        under_test = BrokerUnderTest(history.disk.after_power_cut(survive=survive), settings())
+        under_test.wait(100)
+        check_dests(history, under_test, may_lose=("disk", "far"))
+        check_no_record_twice(under_test)
+        check_everything_arrives(under_test)
         if not history.disk.was_cut:
             break
     assert step > 50
@@ -198,12 +194,12 @@ def test_a_second_end_during_recovery_changes_nothing() -> None:
             disk = history.disk.after_kill()
             disk.cut_at = second
             try:
-                House(disk, settings(1)).wait(100)
+                BrokerUnderTest(disk, settings()).wait(100)
             except PowerCut:
                 pass
-            house = House(disk.after_kill(), settings(1))
-            house.wait(100)
-            check_dests(history, house, may_lose=())
-            check_no_record_twice(house)
+            under_test = BrokerUnderTest(disk.after_kill(), settings())
+            under_test.wait(100)
+            check_dests(history, under_test, may_lose=())
+            check_no_record_twice(under_test)
             if not disk.was_cut:
                 break

@@ -5,7 +5,7 @@ refused and what is still open. `verify` boots a broker on what an end left of t
 history and every end:
 
     acknowledged and safe as the topic's class says   is there, byte for byte
-    acknowledged and lost, where the class allows it  is told to readers, is the newest part of the log, and its seqs
+    acknowledged and lost, where the class allows it  is reported to readers, is the newest part of the log, and its seqs
                                                       are not used again
     open when the end came                            is there as a whole or not at all
     refused, or deleted for good                      is not there
@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from topics.broker.broker import Broker
-from topics.broker.checkpoint import StorageSettings
-from topics.broker.recovery import Recovered, recover
+from topics.broker.durability.checkpointer import StorageSettings
+from topics.broker.durability.recovery import Recovered, recover
 from topics.engine.partition import Partition
 from topics.engine.render import View
 from topics.model.batch import decode_batch
@@ -30,6 +30,7 @@ from topics.model.facts import RESTART
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.page import RECORD_OVERHEAD
+from topics.model.steps import finish
 from topics.storage.fs import FileSystem
 from topics.testing.clock import ManualClock
 from topics.testing.disk import FakeDisk
@@ -40,9 +41,16 @@ End = Literal["power", "kill", "clean"]
 LIMITS = Limits()
 EVERYTHING = View(tags=True)
 
-# So small that a short history seals, rotates, takes snapshots and meets the margin.
+# So small that a short history seals, rotates, takes snapshots, reaches the margin, and writes batches in the thread.
 SMALL = StorageSettings(
-    shards=1, wal_file_bytes=4096, segment_bytes=900, hot_bytes=3000, checkpoint_bytes=5000, cache_bytes=4096, margin=12
+    wal_file_bytes=4096,
+    reserve_bytes=4096,
+    segment_bytes=900,
+    hot_bytes=3000,
+    checkpoint_bytes=5000,
+    cache_bytes=4096,
+    margin=12,
+    max_loop_write_bytes=400,
 )
 
 
@@ -215,7 +223,7 @@ class World:
         write.state = "acked"
         write.topic_id = outcome.topic.id
         write.first_seq = outcome.first_seq
-        write.ts = outcome.group.ts
+        write.ts = outcome.group.reservation.ts
         write.durability = outcome.topic.config.durability
         assert outcome.count == len(write.texts)
         if write.key is not None:
@@ -290,7 +298,7 @@ class World:
             reply(error)
 
     def checkpoint(self) -> None:
-        self.broker.keeper.checkpoint()
+        self.broker.checkpointer.checkpoint()
 
     def stop(self) -> bool:
         outcome: list[bool] = []
@@ -311,23 +319,23 @@ class Found(NamedTuple):
     """One partition as a reader that starts at the beginning finds it."""
 
     texts: dict[int, bytes]
-    told: list[tuple[int, int]]
+    tombstones: list[tuple[int, int]]
 
 
 def read_all(partition: Partition) -> Found:
     texts: dict[int, bytes] = {}
-    told: list[tuple[int, int]] = []
+    tombstones: list[tuple[int, int]] = []
     from_seq = 0
     for _ in range(10_000):
         read = partition.read(from_seq, 7, 1 << 20, EVERYTHING)
         if read.tombstone is not None:
-            told.append((read.tombstone.gap_from, read.tombstone.gap_to))
+            tombstones.append((read.tombstone.gap_from, read.tombstone.gap_to))
         for text in split_records(read.records):
             texts[json.loads(text)["$seq"]] = text
         assert read.next_from_seq > from_seq or (from_seq == partition.head_seq and not read.count)
         from_seq = read.next_from_seq
         if from_seq == partition.head_seq:
-            return Found(texts, told)
+            return Found(texts, tombstones)
     raise AssertionError("the reader never reaches the head")
 
 
@@ -442,15 +450,15 @@ def _compare_missing(known: Known, partition: Partition, found: Found, end: End,
     for seq, (write, _) in known.acked.items():
         if seq in found.texts or seq in known.gone or seq in known.going:
             continue
-        told = any([first <= seq <= last for first, last in found.told])
+        tombstones = any([first <= seq <= last for first, last in found.tombstones])
         if seq < partition.evict_floor and not partition.evict_reasons & RESTART:
             assert known.was_capped or any([config.ttl_ms or config.cap_records for config in known.configs]), (
                 f"{where}: seq {seq} was evicted without a reason"
             )
-            assert told, f"{where}: the eviction of seq {seq} is not told"
+            assert tombstones, f"{where}: the eviction of seq {seq} is not reported"
             continue
         lost.append(seq)
-        assert told, f"{where}: the loss of seq {seq} is not told"
+        assert tombstones, f"{where}: the loss of seq {seq} is not reported"
         if seq < partition.evict_floor:
             assert known.was_ephemeral or known.was_capped, f"{where}: seq {seq} is gone with a restart"
             continue
@@ -465,8 +473,8 @@ def _compare_counts(partition: Partition, found: Found, by_data: dict[bytes, tup
     assert partition.bytes == sum([text.size for text in texts]), f"{where}: bytes is wrong"
     assert partition.earliest_seq == min(found.texts, default=partition.head_seq + 1)
     tagged = [seq for seq, text in sorted(found.texts.items()) if b'"$tag":' in text]
-    indexed = partition.decide_delete_match(TagMatch("", True), None)
-    assert indexed.seqs == b"".join([seq.to_bytes(8, "little") for seq in tagged]), f"{where}: the tag index is wrong"
+    indexed = finish(partition.select(TagMatch("", True), partition.head_seq + 1))
+    assert indexed.seqs() == tagged, f"{where}: the tag index is wrong"
 
 
 def settle(world: World, promises: Promises) -> None:
@@ -513,7 +521,7 @@ class _Shown(msgspec.Struct):
 
 
 def _is_unknown(outcome: Any) -> bool:
-    """After a failed sync nobody knows what reached the disk."""
+    """After a failed sync it is unknown what reached the disk."""
     return isinstance(outcome, TopicsError) and outcome.code == "read_only"
 
 
@@ -543,5 +551,6 @@ def watched(disk: FakeDisk) -> WatchedDisk:
     """The same disk, to be watched."""
     twin = WatchedDisk(disk.seed, capacity_bytes=disk.capacity_bytes, sector_bytes=disk.sector_bytes)
     twin._boot = disk._boot
+    twin.mark = disk.mark
     twin._tree = disk._tree
     return twin

@@ -67,13 +67,13 @@ def test_a_session_lasts_while_a_poll_is_open_and_a_while_after() -> None:
     member = group.join("a", 0, SESSION_MS, 1)
     assert member is not None
     member.open_polls = 1
-    assert not group.expire(10 * SESSION_MS)
+    assert not group.expire(10 * SESSION_MS, 1)
     assert group.next_expiry_ms() is None
     member.open_polls = 0
     member.until_ms = 11 * SESSION_MS
     assert group.next_expiry_ms() == 11 * SESSION_MS
-    assert not group.expire(11 * SESSION_MS - 1)
-    assert group.expire(11 * SESSION_MS)
+    assert not group.expire(11 * SESSION_MS - 1, 1)
+    assert group.expire(11 * SESSION_MS, 1)
     assert group.owners == {}
 
 
@@ -86,13 +86,28 @@ def test_what_a_dead_member_held_goes_to_the_living_with_what_was_in_hand() -> N
     assert not group.outstanding(0)
 
 
-def test_hearing_of_a_member_keeps_it_alive() -> None:
+def test_a_live_session_is_renewed_and_an_expired_one_is_not() -> None:
     group = positioned(1)
-    group.join("a", 0, SESSION_MS, 1)
-    group.heard_of("a", 900, SESSION_MS)
-    group.heard_of("unknown", 900, SESSION_MS)
-    assert not group.expire(1899)
-    assert group.expire(1900)
+    member = group.join("a", 0, SESSION_MS, 1)
+    assert member is not None
+    assert group.renew("a", 900, SESSION_MS)
+    assert not group.renew("unknown", 900, SESSION_MS)
+    assert not group.expire(1899, 1)
+    # Nothing has swept it yet, and it is over all the same.
+    assert not group.renew("a", 1900, SESSION_MS)
+    assert group.expire(1900, 1)
+
+
+def test_partitions_of_expired_sessions_go_to_live_members() -> None:
+    group = positioned(3)
+    group.join("a", 0, SESSION_MS, 3)
+    group.hand_out(0, 5)
+    group.hand_out(1, 5)
+    group.hand_out(2, 5)
+    group.join("b", 500, SESSION_MS, 3)
+    assert group.owned("b") == []
+    assert group.expire(SESSION_MS, 3)
+    assert group.owned("b") == [0, 1, 2]
 
 
 def test_a_named_partition_is_kept_from_others_and_brings_no_other() -> None:
@@ -134,7 +149,7 @@ def test_no_record_is_ever_in_the_hands_of_two_live_members(seed: int) -> None:
     for _ in range(400):
         now_ms += chance.choice([0, 1, 50, 400])
         consumer = chance.choice("abcd")
-        group.expire(now_ms)
+        group.expire(now_ms, partitions)
         hands = {record: holder for record, holder in hands.items() if holder in group.members}
         group.join(consumer, now_ms, SESSION_MS, partitions)
         mine = group.owned(consumer)

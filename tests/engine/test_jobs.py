@@ -5,7 +5,7 @@ import json
 import pytest
 
 from topics.engine.cache import Cache
-from topics.engine.held import Grant
+from topics.engine.delivery import Delivery
 from topics.engine.jobs import THOUSANDS_KEPT, JobTexts
 from topics.engine.partition import Partition, Totals
 from topics.model.page import Page, make_page
@@ -23,10 +23,10 @@ def partition_of(*pages: Page) -> Partition:
 def jobs_of(
     partition: Partition, seqs: range | list[int], deliveries: list[int] | None = None
 ) -> list[dict[str, object]]:
-    grant = Grant("w", TOKEN, 99, seqs, None, len(seqs))
-    (text,) = JobTexts().of(partition, grant, deliveries or [1] * len(seqs))
+    delivery = Delivery("w", TOKEN, 99, seqs, None, len(seqs))
+    (text,) = JobTexts().of(partition, delivery, deliveries or [1] * len(seqs))
     found: list[dict[str, object]] = json.loads(b"[%b]" % text)
-    assert [job["lease_id"] for job in found] == [grant.lease_id(seq) for seq in seqs]
+    assert [job["lease_id"] for job in found] == [delivery.lease_id(seq) for seq in seqs]
     assert {job["deadline"] for job in found} == {99}
     return found
 
@@ -67,7 +67,7 @@ def test_jobs_that_came_one_by_one_are_one_text_like_any_others() -> None:
     assert [job.get("$node") for job in jobs] == [None] * 17 + ["n"]
 
 
-def test_what_some_records_have_and_others_have_not_is_told_of_those_that_have_it() -> None:
+def test_optional_fields_are_rendered_for_the_records_that_have_them() -> None:
     tagged = make_page(3, 2, 7, b"3\x004", b'\0{"a":1}', b'"n"\0', b'"t"\0')
     partition = partition_of(plain(1, 2), tagged, plain(5, 2))
     jobs = jobs_of(partition, range(2, 6))
@@ -89,7 +89,7 @@ def test_queues_do_not_get_each_others_records_although_seqs_are_equal() -> None
     one, other = partition_of(plain(1, 4)), partition_of(make_page(1, 4, 7, b"0\x000\x000\x000"))
     texts = JobTexts()
     for partition, data in ((one, "1"), (other, 0), (one, "1")):
-        (text,) = texts.of(partition, Grant("w", TOKEN, 99, range(1, 2), None, 1), [1])
+        (text,) = texts.of(partition, Delivery("w", TOKEN, 99, range(1, 2), None, 1), [1])
         assert json.loads(text)["data"] == data
 
 
@@ -97,5 +97,5 @@ def test_texts_kept_for_seqs_are_few() -> None:
     texts = JobTexts()
     for thousand in range(3 * THOUSANDS_KEPT):
         first = thousand * 1000 + 1
-        texts.of(partition_of(plain(first, 2)), Grant("w", TOKEN, 99, range(first, first + 2), None, 2), [1, 1])
+        texts.of(partition_of(plain(first, 2)), Delivery("w", TOKEN, 99, range(first, first + 2), None, 2), [1, 1])
     assert len(texts._starts) == THOUSANDS_KEPT

@@ -1,8 +1,8 @@
 """Leases as a pure state machine: time and tokens are numbers and bytes the test passes in."""
 
 from topics.engine.cache import Cache
-from topics.engine.held import Grant
-from topics.engine.lease import SWEEP_LEAST, Leases
+from topics.engine.delivery import Delivery
+from topics.engine.lease import MIN_SWEEP, Leases
 from topics.engine.partition import Partition, Totals
 from topics.model.facts import DeletedBelow, Evicted
 from topics.model.page import make_page
@@ -28,12 +28,14 @@ class Queue:
         self.leases.expire(self.now)
         return self.leases.take(self.partition, most, max_deliveries).seqs
 
-    def claim(self, most: int = 1000, node: str = "w", lease_ms: int = 100, basket: set[int] | None = None) -> Grant:
-        return self.leases.grant(self.take(most), node, TOKEN, self.now + lease_ms, basket)
+    def claim(
+        self, most: int = 1000, node: str = "w", lease_ms: int = 100, connection_jobs: set[int] | None = None
+    ) -> Delivery:
+        return self.leases.lease(self.take(most), node, TOKEN, self.now + lease_ms, connection_jobs)
 
     def ack(self, *seqs: int, node: str = "w") -> list[int]:
         parts, skipped = self.leases.held_by(node, list(seqs), None)
-        self.leases.leave(parts)
+        self.leases.begin_commit(parts)
         self.partition.kill(sorted([seq for _, some in parts for seq in some]))
         return skipped
 
@@ -88,12 +90,12 @@ def test_no_run_of_fresh_jobs_goes_before_a_returned_one() -> None:
 def test_a_run_that_is_acked_whole_in_part_or_not_at_all_counts_right() -> None:
     queue = Queue(12)
     runs = [queue.leases.take_run(queue.partition, 4) for _ in range(3)]
-    grants = [queue.leases.grant(run, "w", TOKEN, queue.now + 100) for run in runs]
+    deliveries = [queue.leases.lease(run, "w", TOKEN, queue.now + 100) for run in runs]
     assert queue.ack(1, 2, 3, 4) == []
     assert queue.ack(6) == []
     assert queue.ack(6, 5) == [6]
     assert queue.counters == (0, 6)
-    assert [grant.open for grant in grants] == [0, 2, 4]
+    assert [delivery.open for delivery in deliveries] == [0, 2, 4]
     queue.now += 101
     assert queue.counters == (6, 0)
     assert queue.take() == [7, 8, 9, 10, 11, 12]
@@ -128,13 +130,13 @@ def test_a_clock_that_jumps_backwards_does_not_revive_an_expired_lease() -> None
 
 def test_extending_sets_the_deadline_and_keeps_the_lease_id_and_the_count() -> None:
     queue = Queue(2)
-    grant = queue.claim(2, lease_ms=100)
-    chosen, _ = queue.leases.held_by("w", [2], [grant.lease_id(2)])
+    delivery = queue.claim(2, lease_ms=100)
+    chosen, _ = queue.leases.held_by("w", [2], [delivery.lease_id(2)])
     queue.leases.extend(chosen, queue.now + 500)
     queue.now += 101
     assert queue.counters == (1, 1)
-    assert queue.leases.held_by("w", [2], [grant.lease_id(2)])[1] == []
-    assert queue.leases.deliveries(2) == 1
+    assert queue.leases.held_by("w", [2], [delivery.lease_id(2)])[1] == []
+    assert queue.leases.delivery_count(2) == 1
     queue.now += 400
     assert queue.counters == (2, 0)
 
@@ -151,27 +153,27 @@ def test_extending_can_shorten_a_lease() -> None:
 
 def test_only_the_holder_with_the_current_lease_id_holds_a_job() -> None:
     queue = Queue(2)
-    grant = queue.claim(2)
+    delivery = queue.claim(2)
     held_by = queue.leases.held_by
     assert held_by("v", [1], None)[1] == [1]
-    assert held_by("w", [1, 2], [grant.lease_id(1), "lease_0"])[1] == [2]
+    assert held_by("w", [1, 2], [delivery.lease_id(1), "lease_0"])[1] == [2]
     assert held_by("w", [1, 1], None)[1] == [1], "a job counts once"
     assert held_by("w", [3], None)[1] == [3]
     queue.leases.give_back([1], None)
-    again = queue.leases.grant(queue.take(1), "w", b"f" * 16, queue.now + 100)
-    assert held_by("w", [1], [grant.lease_id(1)])[1] == [1], "an older delivery of the same node"
+    again = queue.leases.lease(queue.take(1), "w", b"f" * 16, queue.now + 100)
+    assert held_by("w", [1], [delivery.lease_id(1)])[1] == [1], "an older delivery of the same node"
     assert held_by("w", [1], [again.lease_id(1)])[1] == []
 
 
-def test_a_job_that_is_leaving_is_nobodys_and_comes_back_if_the_log_refuses() -> None:
+def test_committing_job_is_not_delivered_and_is_leased_again_if_the_log_refuses() -> None:
     queue = Queue(2)
     queue.claim(2, lease_ms=100)
     chosen, _ = queue.leases.held_by("w", [1], None)
-    queue.leases.leave(chosen)
+    queue.leases.begin_commit(chosen)
     assert queue.leases.held_by("w", [1], None)[1] == [1]
     queue.now += 200
     assert queue.take() == [2], "expiry does not free what is leaving"
-    queue.leases.stay(chosen)
+    queue.leases.cancel_commit(chosen)
     queue.leases.expire(queue.now)
     assert queue.take() == [1], "its deadline has passed meanwhile"
 
@@ -181,13 +183,13 @@ def test_acks_of_one_delivery_that_are_on_their_way_apart_do_not_touch_each_othe
     queue = Queue(2)
     queue.claim(2)
     first, _ = queue.leases.held_by("w", [1], None)
-    queue.leases.leave(first)
+    queue.leases.begin_commit(first)
     queue.partition.apply_evicted(Evicted(1, 0, 2, 1))
     second, _ = queue.leases.held_by("w", [2], None)
-    queue.leases.leave(second)
-    queue.leases.acked(first)
+    queue.leases.begin_commit(second)
+    queue.leases.forget_runs([(1, 2)])
     assert queue.counters == (0, 1)
-    queue.leases.stay(second)
+    queue.leases.cancel_commit(second)
     assert queue.counters == (0, 1)
     assert queue.leases.held_by("w", [2], None)[1] == []
     queue.now += 101
@@ -198,22 +200,22 @@ def test_a_delivery_that_was_deleted_while_its_ack_was_on_its_way_is_counted_onc
     queue = Queue(2)
     queue.claim(2)
     parts, _ = queue.leases.held_by("w", [1, 2], None)
-    queue.leases.leave(parts)
+    queue.leases.begin_commit(parts)
     queue.partition.apply_evicted(Evicted(1, 0, 3, 1))
-    queue.leases.acked(parts)
+    queue.leases.forget_runs([(1, 3)])
     assert queue.counters == (0, 0)
-    assert queue.leases._grants == 0
+    assert queue.leases.open_deliveries == 0
 
 
-def test_whoever_waits_looks_again_when_the_log_refuses_an_ack() -> None:
-    """The lease may have run out meanwhile, when nobody could be told."""
+def test_waiting_claims_are_served_again_when_the_log_refuses_an_ack() -> None:
+    """The lease may have expired meanwhile."""
     queue = Queue(1)
     queue.claim(1)
     woken: list[int] = []
     parts, _ = queue.leases.held_by("w", [1], None)
-    queue.leases.leave(parts)
-    queue.leases.wake = lambda: woken.append(1)
-    queue.leases.stay(parts)
+    queue.leases.begin_commit(parts)
+    queue.leases.on_jobs_freed = lambda: woken.append(1)
+    queue.leases.cancel_commit(parts)
     assert woken == [1]
 
 
@@ -227,7 +229,7 @@ def test_a_delayed_return_counts_nowhere_until_it_is_due() -> None:
     queue.now += 1
     assert queue.counters == (1, 0)
     assert queue.take() == [1]
-    assert queue.leases.deliveries(1) == 2
+    assert queue.leases.delivery_count(1) == 2
 
 
 def test_jobs_delayed_at_their_append_are_passed_over_until_due() -> None:
@@ -249,13 +251,13 @@ def test_deliveries_count_every_claim_and_the_bound_is_exact() -> None:
         queue.leases.expire(queue.now)
         taken = queue.leases.take(queue.partition, 1, 3)
         assert (taken.seqs, taken.dead) == ([1], [])
-        queue.leases.grant(taken.seqs, "w", TOKEN, queue.now + 100)
-        assert queue.leases.deliveries(1) == delivery
+        queue.leases.lease(taken.seqs, "w", TOKEN, queue.now + 100)
+        assert queue.leases.delivery_count(1) == delivery
         queue.leases.give_back([1], None)
     taken = queue.leases.take(queue.partition, 1, 3)
     assert (taken.seqs, taken.dead) == ([], [1])
     assert queue.counters == (0, 0), "on its way out"
-    queue.leases.not_moved([1])
+    queue.leases.put_back_dead([1])
     assert queue.counters == (1, 0)
 
 
@@ -263,24 +265,24 @@ def test_an_undone_delivery_is_not_counted_and_comes_first() -> None:
     queue = Queue(3)
     queue.claim(1)
     queue.leases.give_back([1], None)
-    grant = queue.leases.grant(queue.take(2), "w", TOKEN, queue.now + 100)
-    queue.leases.undo(grant)
+    delivery = queue.leases.lease(queue.take(2), "w", TOKEN, queue.now + 100)
+    queue.leases.undo(delivery)
     assert queue.counters == (3, 0)
     assert queue.take(3) == [1, 2, 3]
-    assert queue.leases.all_deliveries([1, 2]) == [2, 1]
+    assert queue.leases.delivery_counts([1, 2]) == [2, 1]
 
 
 def test_deleted_and_evicted_jobs_leave_every_place() -> None:
     queue = Queue(12)
-    basket: set[int] = set()
-    queue.claim(4, basket=basket)
+    connection_jobs: set[int] = set()
+    queue.claim(4, connection_jobs=connection_jobs)
     queue.leases.give_back([3, 4], None)
     queue.leases.give_back([2], queue.now + 50)
     queue.partition.apply_evicted(Evicted(1, 0, 4, 1))
-    assert basket == set()
+    assert connection_jobs == set()
     assert queue.counters == (9, 0)
-    queue.claim(4, basket=basket)
-    assert basket == {4, 5, 6, 7}
+    queue.claim(4, connection_jobs=connection_jobs)
+    assert connection_jobs == {4, 5, 6, 7}
     queue.partition.apply_deleted_below(DeletedBelow(1, 0, 6))
     assert queue.counters == (5, 2)
     queue.partition.kill([6, 9])
@@ -290,16 +292,16 @@ def test_deleted_and_evicted_jobs_leave_every_place() -> None:
 
 def test_a_basket_knows_what_is_still_with_its_connection() -> None:
     queue = Queue(6)
-    basket: set[int] = set()
-    queue.claim(3, basket=basket)
+    connection_jobs: set[int] = set()
+    queue.claim(3, connection_jobs=connection_jobs)
     queue.claim(3)
     chosen, _ = queue.leases.held_by("w", [2], None)
     queue.leases.extend(chosen, queue.now + 1000)
     queue.ack(1)
-    assert basket == {2, 3}
-    assert queue.leases.of_basket(basket) == [2, 3]
-    queue.leases.give_back(queue.leases.of_basket(basket), None)
-    assert basket == set()
+    assert connection_jobs == {2, 3}
+    assert queue.leases.held_by_connection(connection_jobs) == [2, 3]
+    queue.leases.give_back(queue.leases.held_by_connection(connection_jobs), None)
+    assert connection_jobs == set()
     assert queue.leases.in_flight == 3, "claims of the same node stay"
 
 
@@ -307,7 +309,7 @@ def test_waiting_parties_are_woken_by_returns_expiry_and_deletes() -> None:
     queue = Queue(3)
     woken: list[int] = []
     queue.claim(3)
-    queue.leases.wake = lambda: woken.append(1)
+    queue.leases.on_jobs_freed = lambda: woken.append(1)
     queue.leases.give_back([1], None)
     assert len(woken) == 1
     queue.partition.kill([2])
@@ -334,11 +336,11 @@ def test_the_next_moment_is_the_first_deadline_or_delay() -> None:
 
 def test_finished_grants_do_not_pile_up() -> None:
     queue = Queue()
-    for _ in range(SWEEP_LEAST * 3):
+    for _ in range(MIN_SWEEP * 3):
         queue.append(1)
-        grant = queue.claim(1, lease_ms=86_400_000)
-        queue.ack(*grant.seqs)
-    assert len(queue.leases._deadlines) <= SWEEP_LEAST + 2
+        delivery = queue.claim(1, lease_ms=86_400_000)
+        queue.ack(*delivery.seqs)
+    assert queue.leases.index_entries <= MIN_SWEEP + 2
     assert queue.counters == (0, 0)
 
 
@@ -353,13 +355,13 @@ def test_an_image_restores_everything_or_only_what_is_no_lease() -> None:
 
     queue.leases = queue.partition.leases = Leases()
     queue.leases.restore(whole)
-    queue.leases.settle(queue.partition.is_live)
+    queue.leases.finish_replay(queue.partition.is_live)
     assert queue.leases.dead_lettered == 7
     assert queue.counters == (5, 2)
     assert queue.leases.held_by("w", [1, 4], [f"lease_{seq}{TOKEN.decode()}" for seq in (1, 4)])[1] == []
     taken = queue.take(3)
     assert taken == [2, 5, 6]
-    assert queue.leases.all_deliveries(taken) == [2, 1, 1]
+    assert queue.leases.delivery_counts(taken) == [2, 1, 1]
     queue.now += 50
     assert queue.take() == [3, 7, 8]
     queue.now += 51
@@ -367,7 +369,7 @@ def test_an_image_restores_everything_or_only_what_is_no_lease() -> None:
 
     queue.leases = queue.partition.leases = Leases()
     queue.leases.restore(bare)
-    queue.leases.settle(queue.partition.is_live)
+    queue.leases.finish_replay(queue.partition.is_live)
     assert queue.leases.dead_lettered == 7
     queue.now -= 101
     assert queue.take() == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -380,7 +382,7 @@ def test_settling_forgets_what_the_log_no_longer_holds() -> None:
     fresh = Queue(4)
     fresh.partition.kill([2])
     fresh.leases.restore(image)
-    fresh.leases.settle(fresh.partition.is_live)
+    fresh.leases.finish_replay(fresh.partition.is_live)
     assert fresh.counters == (1, 2)
     assert fresh.take() == [4]
 

@@ -1,4 +1,4 @@
-"""One log: what it takes in, what it lets go of, and what a reader at any cursor is told.
+"""One log: what it stores, what it removes, and what a reader at any cursor gets.
 
 The plain tests pin down single rules; the last one plays random histories against a model of a few lines.
 """
@@ -13,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topics.engine.cache import Cache
-from topics.engine.partition import Partition, Read, Totals
+from topics.engine.partition import MAX_SCAN_BYTES, MIN_SCAN_COST, Partition, Read, Totals
 from topics.engine.render import USUAL, View
-from topics.engine.segment import LARGE_RECORDS, PAGE_RECORDS, HotSegment
+from topics.engine.segment import LARGE_RECORDS, MAX_PAGE_RECORDS, PAGE_RECORDS, HotSegment
+from topics.engine.selection import Selection
 from topics.model.config import TopicConfig
-from topics.model.facts import CAP, RESTART, TTL, Deleted, Lost
+from topics.model.facts import CAP, RESTART, TTL, Deleted, DeletedRuns, Lost
 from topics.model.match import TagMatch
 from topics.model.page import RECORD_OVERHEAD, make_page
+from topics.model.steps import finish
 
 START_MS = 1_700_000_000_000
 MUCH = 1 << 40
@@ -46,7 +48,12 @@ def evict(partition: Partition, now_ms: int = START_MS, **config: Any) -> None:
 
 
 def delete_tag(partition: Partition, tag: str, before_seq: int | None = None) -> int:
-    return partition.apply_deleted(partition.decide_delete_match(TagMatch(tag, False), before_seq))
+    return partition.apply_selection(select(partition, tag, before_seq))
+
+
+def select(partition: Partition, tag: str, before_seq: int | None = None) -> Selection:
+    bound = partition.head_seq + 1
+    return finish(partition.select(TagMatch(tag, False), bound if before_seq is None else min(bound, before_seq)))
 
 
 def delete_below(partition: Partition, before_seq: int) -> int:
@@ -60,6 +67,7 @@ def read(partition: Partition, from_seq: int = 0, limit: int = 1000, budget: int
 def seqs(found: Read) -> list[int]:
     records = json.loads(b"[" + found.records + b"]")
     assert len(records) == found.count
+    assert found.tombstone is None or found.tombstone.gap_from <= found.tombstone.gap_to
     assert all([record["data"] == record["$seq"] for record in records])
     return [record["$seq"] for record in records]
 
@@ -222,11 +230,13 @@ def test_deleting_below_a_seq_is_bounded_by_the_head() -> None:
 def test_a_delete_by_tag_is_decided_once_and_applied_to_what_is_still_there() -> None:
     partition = new_partition()
     append(partition, 3, tag="t")
-    fact = partition.decide_delete_match(TagMatch("t", False), None)
+    selection = select(partition, "t")
     append(partition, 1, tag="t")
     delete_below(partition, 2)
-    assert partition.apply_deleted(fact) == 2
-    assert partition.apply_deleted(fact) == 0
+    assert partition.apply_selection(selection) == 2
+    assert partition.apply_selection(selection) == 0
+    assert isinstance(selection.fact, DeletedRuns)
+    assert partition.apply_deleted_runs(selection.fact) == 0
     assert seqs(read(partition)) == [4]
 
 
@@ -281,6 +291,45 @@ def test_a_reader_with_many_nodes_takes_no_longer() -> None:
     assert seqs(found) == [301, 302, 603, 604, 605]
 
 
+def test_a_filtered_read_stops_after_one_step_also_before_the_first_match() -> None:
+    partition = new_partition()
+    step = MAX_SCAN_BYTES // MIN_SCAN_COST
+    for _ in range(3 * step // 500):
+        append(partition, 500, node="own")
+    append(partition, node="other")
+    view = View(without_nodes=frozenset([b'"own"']))
+    cursor, steps = 0, 0
+    found = read(partition, view=view)
+    while found.unfinished:
+        assert (found.count, found.tombstone) == (0, None)
+        assert cursor < found.next_from_seq <= cursor + step + 1
+        cursor, steps = found.next_from_seq, steps + 1
+        found = read(partition, cursor, view=view)
+    assert steps >= 2
+    assert (seqs(found), found.next_from_seq) == ([partition.head_seq], partition.head_seq)
+
+
+def test_a_read_that_has_found_something_stops_after_one_step() -> None:
+    partition = new_partition()
+    step = MAX_SCAN_BYTES // MIN_SCAN_COST
+    append(partition, node="other")
+    for _ in range(2 * step // 500):
+        append(partition, 500, node="own")
+    found = read(partition, view=View(without_nodes=frozenset([b'"own"'])))
+    assert (seqs(found), found.unfinished) == ([1], False)
+    assert 1 < found.next_from_seq <= step + MAX_PAGE_RECORDS
+
+
+def test_deleted_records_are_passed_however_many_there_are() -> None:
+    partition = new_partition()
+    for _ in range(200):
+        append(partition, 500, tag="gone")
+    append(partition, 2)
+    partition.kill(array("Q", range(2, 100_001)))
+    found = read(partition, limit=2)
+    assert (seqs(found), found.next_from_seq) == ([1, 100_001], 100_001)
+
+
 def test_a_limit_stops_at_the_last_delivered_record() -> None:
     partition = new_partition()
     append(partition, 10)
@@ -303,6 +352,28 @@ def test_a_budget_gives_at_least_one_record_and_skips_none(budget: int) -> None:
     assert collected == list(range(1, 10))
 
 
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_bulk_read_never_passes_records_it_did_not_deliver(extra: int) -> None:
+    # The budget ends right before, at, and right behind the end of the first segment.
+    partition = new_partition()
+    append(partition, 10)
+    segment_bytes = partition.bytes
+    partition.close_hot()
+    append(partition, 10)
+    delivered: list[int] = []
+    cursor, pages = 0, 0
+    while cursor < partition.head_seq:
+        plan = partition.plan(cursor, 1000, segment_bytes + extra)
+        found = [seq for run in plan.runs for seq in range(run.first, run.last + 1)]
+        assert found[0] == cursor + 1
+        assert found[-1] == plan.next_from_seq
+        delivered += found
+        cursor = plan.next_from_seq
+        pages += 1
+    assert delivered == list(range(1, 21))
+    assert pages >= 2
+
+
 def test_a_cursor_beyond_the_head_belongs_to_another_instance() -> None:
     partition = new_partition()
     append(partition, 3)
@@ -310,9 +381,10 @@ def test_a_cursor_beyond_the_head_belongs_to_another_instance() -> None:
     found = read(partition, 4)
     assert found.tombstone is not None
     assert (found.tombstone.reason, found.next_from_seq, seqs(found)) == ("recreated", 3, [1, 2, 3])
+    assert (found.tombstone.gap_from, found.tombstone.gap_to, found.tombstone.missed_estimate) == (0, 0, 0)
 
 
-def test_a_hole_in_the_log_is_told_when_a_reader_reaches_it() -> None:
+def test_hole_is_reported_when_a_reader_reaches_it() -> None:
     partition = new_partition()
     append(partition, 3)
     partition.apply_lost(Lost(1, 0, 4, 6, RESTART))
@@ -334,21 +406,21 @@ def test_a_delete_does_not_silence_a_loss_that_came_before_it() -> None:
     partition.apply_lost(Lost(1, 0, 4, 6, RESTART))
     append(partition, 2)
     delete_below(partition, 8)
-    told = read(partition, 3)
-    assert told.tombstone is not None
-    assert (told.tombstone.gap_from, told.tombstone.gap_to) == (4, 6)
-    assert seqs(told) == [8]
+    found = read(partition, 3)
+    assert found.tombstone is not None
+    assert (found.tombstone.gap_from, found.tombstone.gap_to) == (4, 6)
+    assert seqs(found) == [8]
     # An eviction beyond it tells of both.
     append(partition, 1)
     evict(partition, cap_records=1)
     assert partition.holes == []
-    told = read(partition, 3)
-    assert told.tombstone is not None
-    assert (told.tombstone.gap_from, told.tombstone.gap_to) == (4, 8)
+    found = read(partition, 3)
+    assert found.tombstone is not None
+    assert (found.tombstone.gap_from, found.tombstone.gap_to) == (4, 8)
 
 
 @pytest.mark.parametrize("bound", [None, 4])
-def test_a_hole_behind_deleted_records_is_told_in_the_first_answer(bound: int | None) -> None:
+def test_hole_after_deleted_records_is_reported_in_the_first_answer(bound: int | None) -> None:
     partition = new_partition()
     append(partition, 3)
     partition.apply_lost(Lost(1, 0, 4, 6, RESTART))
@@ -358,16 +430,16 @@ def test_a_hole_behind_deleted_records_is_told_in_the_first_answer(bound: int | 
     else:
         delete_below(partition, bound)
     for cursor in (0, 2, 3):
-        told = read(partition, cursor)
-        assert told.tombstone is not None
-        assert (told.tombstone.gap_from, told.tombstone.gap_to, told.tombstone.missed_estimate) == (4, 6, 3)
-        assert (seqs(told), told.next_from_seq) == ([7, 8], 8)
-    # Not to somebody who does not come so far.
+        found = read(partition, cursor)
+        assert found.tombstone is not None
+        assert (found.tombstone.gap_from, found.tombstone.gap_to, found.tombstone.missed_estimate) == (4, 6, 3)
+        assert (seqs(found), found.next_from_seq) == ([7, 8], 8)
+    # Not to a reader that does not reach it.
     assert partition.read(0, 10, 1 << 20, View(), to_seq=3).tombstone is None
     assert partition.plan(0, 10, 1 << 20).tombstone == read(partition).tombstone
 
 
-def test_one_hole_is_told_in_an_answer_although_only_deleted_records_stand_between_two() -> None:
+def test_one_hole_is_reported_per_answer_with_only_deleted_records_between_two() -> None:
     partition = new_partition()
     append(partition, 1)
     partition.apply_lost(Lost(1, 0, 2, 3, RESTART))
@@ -422,7 +494,7 @@ def test_single_records_can_be_found() -> None:
 
 
 class Model:
-    """Live records as a dict, and the floor below which loss is told."""
+    """Live records as a dict, and the floor below which loss is reported."""
 
     def __init__(self) -> None:
         self.records: dict[int, tuple[int, str | None, str | None, int]] = {}

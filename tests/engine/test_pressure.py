@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.engine.pressure import CUTOFF_LEAST, CUTOFF_MOST, LET_IN_LEAST, LET_IN_MOST, Pressure
+from topics.engine.pressure import MAX_ADMITTED, MAX_CUTOFF, MIN_ADMITTED, MIN_CUTOFF, Pressure
 from topics.engine.priority import HALF_LIFE_MS, RECENT, effective_priority, rank
 from topics.model.config import TopicConfig
 
@@ -37,7 +37,7 @@ def test_lag_below_what_is_tolerated_never_is_pressure() -> None:
     assert not under(99).on
 
 
-def test_nothing_tolerated_means_nobody_waits() -> None:
+def test_zero_tolerated_lag_means_no_write_waits() -> None:
     pressure = Pressure(0)
     for _ in range(100):
         pressure.sample(10_000)
@@ -47,19 +47,19 @@ def test_nothing_tolerated_means_nobody_waits() -> None:
 def test_cutoff_rises_with_the_pressure_and_never_above_the_highest_priority() -> None:
     cutoffs = [under(lag).cutoff() for lag in (0, 99, 101, 150, 200, 250, 300, 100_000)]
     assert cutoffs == sorted(cutoffs)
-    assert cutoffs[0] == cutoffs[1] == CUTOFF_LEAST
+    assert cutoffs[0] == cutoffs[1] == MIN_CUTOFF
     assert cutoffs[4] == pytest.approx(501, abs=2)
-    assert cutoffs[-1] == CUTOFF_MOST
+    assert cutoffs[-1] == MAX_CUTOFF
 
 
 def test_fewer_are_let_in_while_it_is_bad_and_more_when_it_is_better_but_always_some() -> None:
     pressure = Pressure(100)
     growing = [pressure.sample(10) for _ in range(20)]
     assert growing == sorted(growing)
-    assert growing[-1] == LET_IN_MOST
+    assert growing[-1] == MAX_ADMITTED
     shrinking = [pressure.sample(500) for _ in range(20)]
     assert shrinking == sorted(shrinking, reverse=True)
-    assert shrinking[-1] == LET_IN_LEAST > 0
+    assert shrinking[-1] == MIN_ADMITTED > 0
 
 
 def test_refused_writers_are_sent_away_longer_the_worse_it_is() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.engine.router import HOPS_MOST, Hops, Router, Routers
+from topics.engine.router import MAX_HOPS, Hops, Router, Routers
 from topics.model.facts import RouterCreated
 from topics.model.router import RouterOptions
 
@@ -46,7 +46,7 @@ def test_routers_know_the_cycle_they_are_in_and_when_it_is_broken() -> None:
 def test_a_long_cycle_ends_at_the_cap() -> None:
     table = routers(*[(number, number % 100 + 1) for number in range(1, 101)])
     assert table.by_id[1].cycle == 100
-    assert table.by_id[1].hops_most == HOPS_MOST
+    assert table.by_id[1].max_hops == MAX_HOPS
 
 
 def test_a_name_belongs_to_its_newest_router() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.model.change import Defaults, Events, change_topic, decode_changes, is_after
-from topics.model.errors import InvalidRequest
+from topics.model.change import Defaults, Events, change_topic, decode_changes, decode_large_changes, is_after
+from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicsError
+from topics.model.steps import finish
 
 NOW = 1_700_000_000_000
 ROW = {"id": 7, "text": "hello"}
@@ -71,7 +72,7 @@ def test_every_operation_of_debezium_in_every_form(op: str, before: Any, after: 
     got = record(event, key_columns=("id",))
     assert (got["op"], got["before"], got["after"]) == (known, before, after)
     assert got["key"] == (None if op == "t" else {"id": 7})
-    assert got["ts"] == POSTGRES["ts_ms"], "when the change was made, not when it was told"
+    assert got["ts"] == POSTGRES["ts_ms"], "when the change was made, not when it was sent"
     assert got["source"].get("snapshot") is (True if op == "r" else None)
 
 
@@ -127,14 +128,14 @@ def test_a_wrong_event_is_refused_with_its_reason(item: Any, reason: str) -> Non
     assert reason in refusal(item)
 
 
-def test_wrong_events_are_told_by_their_index_and_the_others_are_taken() -> None:
+def test_wrong_events_are_reported_by_index_and_the_others_are_accepted() -> None:
     good = {"op": "insert", "key": {"id": 7}, "after": ROW}
     outcome = events(good, {"op": "?"}, None, good, 5)
     assert [refused.index for refused in outcome.refused] == [1, 4]
     assert (len(outcome.changes), outcome.tombstones) == (2, 1)
 
 
-def test_key_columns_of_the_table_stand_in_for_a_key() -> None:
+def test_key_columns_of_the_table_replace_a_missing_key() -> None:
     assert record({"op": "insert", "after": ROW}, key_columns=("id",))["key"] == {"id": 7}
     assert record({"op": "delete", "before": ROW}, key_columns=("text", "id"))["key"] == {"text": "hello", "id": 7}
     assert "'other'" in refusal({"op": "insert", "after": ROW}, key_columns=("other",))
@@ -255,3 +256,61 @@ def test_the_change_topic_bears_the_name_of_its_table() -> None:
     for bad in ("", "a/b", ".x", "x" * 250, "ä"):
         with pytest.raises(InvalidRequest):
             change_topic(bad)
+
+
+# In steps
+
+
+def in_steps(body: bytes, most: int = 100, **defaults: Any) -> Any:
+    return outcome_of(lambda: finish(decode_large_changes(body, Defaults(NOW, **defaults), most)))
+
+
+def at_once(body: bytes, most: int = 100, **defaults: Any) -> Any:
+    return outcome_of(lambda: decode_changes(body, Defaults(NOW, **defaults), most))
+
+
+def outcome_of(decode: Any) -> Any:
+    try:
+        found = decode()
+    except TopicsError as error:
+        return type(error)
+    changes = [(each.op, each.data, each.source, each.position, each.index) for each in found.changes]
+    return changes, [each.index for each in found.refused], found.tombstones
+
+
+EVENT = {"op": "insert", "key": {"id": 1}, "after": {"id": 1, "x": "é"}, "position": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"changes": [EVENT, EVENT, None, 5, {}, "x"]},
+        {"changes": [EVENT], "source": "db", "key_columns": ["id"]},
+        {"source": "db", "changes": [EVENT]},
+        [EVENT, None, EVENT],
+        [],
+        EVENT,
+        {"payload": {"op": "c", "after": {"id": 1}, "source": {}}, "schema": {}},
+        {"changes": []},
+        {"changes": 5},
+        {"changes": [EVENT], "source": "x" * 300},
+        {"changes": [EVENT], "source": 5},
+        5,
+        "x",
+        {},
+    ],
+)
+def test_a_large_body_in_steps_is_read_as_it_is_at_once(body: Any) -> None:
+    compact = msgspec.json.encode(body)
+    for text in (compact, b" " + msgspec.json.format(compact, indent=2) + b"\n"):
+        # One value that is no object is refused as a whole, not as an event.
+        assert in_steps(text) == (InvalidRequest if body in (5, "x") else at_once(text))
+
+
+def test_a_large_body_is_refused_for_too_many_events_or_one_that_is_far_too_large() -> None:
+    many = msgspec.json.encode([EVENT] * 101)
+    assert in_steps(many) is at_once(many) is BatchTooLarge
+    large = msgspec.json.encode([{**EVENT, "after": {"id": "x" * 5_000_000}}])
+    assert in_steps(large) is RecordTooLarge
+    assert in_steps(msgspec.json.encode({**EVENT, "after": {"id": "x" * 5_000_000}})) is RecordTooLarge
+    assert in_steps(b'[{"op":"\xff"}]') is InvalidRequest

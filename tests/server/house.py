@@ -9,15 +9,18 @@ from typing import Any
 
 import uvloop
 
+from tests.declared import check_response
 from tests.server.http.wire import PATIENCE_SECONDS, Answer, Client
+from topics.api.operation import Operation
 from topics.broker.broker import Broker
-from topics.broker.loop_runtime import LoopRuntime
-from topics.broker.recovery import recover
+from topics.broker.durability.recovery import recover
+from topics.broker.runtime.loop_runtime import LoopRuntime
 from topics.server.application import TopicsApplication
-from topics.server.authority import Authority
+from topics.server.auth.authentication import Authority
 from topics.server.http import HttpLimits, Listener
+from topics.server.ops.settings import load_settings
+from topics.server.routing import Handler
 from topics.server.service import Service
-from topics.server.settings import load_settings
 from topics.testing.disk import FakeDisk
 
 
@@ -37,9 +40,12 @@ class House:
 
     async def start(self, *, recovered: bool = True) -> None:
         self.address = await self.listener.start("127.0.0.1", 0)
-        self.runtime = LoopRuntime(asyncio.get_running_loop())
+        self.runtime = self.make_runtime()
         if recovered:
             self.recover()
+
+    def make_runtime(self) -> LoopRuntime:
+        return LoopRuntime(asyncio.get_running_loop())
 
     def recover(self) -> None:
         storage = self.settings.storage
@@ -60,12 +66,30 @@ class House:
         client = await self.connect()
         answer = await client.ask(raw(method, path, body, key=key, headers=headers))
         client.abort()
+        check_response(method, path, answer.status, answer.headers.get("content-type", ""), answer.body)
         return answer
+
+    def serve(
+        self, path: str, handler: Handler, *, scope: int, stream: bool = False, query_token: bool = False
+    ) -> None:
+        """Serve GET for a path that the API does not have."""
+        declared = Operation(
+            name=path.strip("/"),
+            noun="server",
+            method="GET",
+            path=path,
+            summary="Made for a test.",
+            scope=scope,
+            stream=stream,
+            query_token=query_token,
+        )
+        self.app.routes.add(declared, handler)
 
     async def stop(self) -> None:
         await self.listener.stop(grace=0)
         for client in self._clients:
             client.abort()
+        self.service.selects.close()
         self.runtime.stop()
         await asyncio.sleep(0)
 
@@ -81,7 +105,7 @@ def error_of(answer: Answer) -> dict[str, Any]:
 
 
 def raw(method: str, path: str, body: Any = None, *, key: str | None = None, headers: tuple[str, ...] = ()) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
     if key is not None:
         lines.append(f"Authorization: Bearer {key}")
     content = b""

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.server.house import House, error_of, in_house, raw
 from tests.server.http.wire import Answer, Sink, parsed, until
-from topics.broker.committer import QUICK_LEAST
-from topics.server.http.protocol import Connection
+from topics.broker.log.sync_policy import MIN_FAST_SYNCS
+from topics.server.http.connection.connection import Connection
 
 ONE = {"records": [{"data": {"n": 1}}]}
 
@@ -155,7 +155,7 @@ async def test_pipelined_single_records_are_answered_in_order(house: House) -> N
 @in_house()
 async def test_a_thousand_synced_records_behind_each_other_are_answered_while_others_are_served(house: House) -> None:
     await house.ask("PUT", "/v0/topics/t", {"durability": "fsync"})
-    for number in range(QUICK_LEAST):
+    for number in range(MIN_FAST_SYNCS):
         await house.ask("POST", "/v0/topics/t", numbered(number))
     connection = Connection(house.listener)
     sink = Sink.plugged_into(connection)
@@ -165,5 +165,5 @@ async def test_a_thousand_synced_records_behind_each_other_are_answered_while_ot
     assert sink.written.count(b"first_seq") < 1000, "nobody had to wait for all of them"
     await until(lambda: sink.written.count(b"first_seq") == 1000)
     seqs = [int(seq) for seq in re.findall(rb'"first_seq":(\d+)', sink.written)]
-    assert seqs == list(range(QUICK_LEAST + 1, QUICK_LEAST + 1001))
-    assert (await house.ask("GET", "/v0/topics/t")).json["count"] == QUICK_LEAST + 1000
+    assert seqs == list(range(MIN_FAST_SYNCS + 1, MIN_FAST_SYNCS + 1001))
+    assert (await house.ask("GET", "/v0/topics/t")).json["count"] == MIN_FAST_SYNCS + 1000

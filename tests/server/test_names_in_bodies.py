@@ -1,72 +1,10 @@
 """Names that come in a body or in a statement are held to the prefixes of the key like those in a path."""
 
-from typing import Any
-
-import pytest
-
 from tests.server.house import House, error_of, in_house
 
 RECORDS = {"records": [{"data": 1}]}
 KEYS = "full,tenant::t42:"
 INSIDE, OUTSIDE = "t42:in", "other"
-
-# (method, path, body with a name outside the prefixes). The same with a name inside must not be forbidden.
-BODIES: list[tuple[str, str, Any]] = [
-    ("POST", "/v0/watch", {"topics": {OUTSIDE: {"from_seq": 0}}}),
-    ("POST", "/v0/watch", {"topics": {INSIDE: {}, OUTSIDE: {}}}),
-    ("POST", "/v0/watch", {"topics": {OUTSIDE: {}}, "lenient": True}),
-    ("PUT", "/v0/routers/t42:r1", {"source": OUTSIDE, "dest": "t42:dest"}),
-    ("PUT", "/v0/routers/t42:r2", {"source": INSIDE, "dest": OUTSIDE}),
-    ("PUT", "/v0/topics/t42:q", {"type": "queue", "dead_letter": OUTSIDE}),
-    ("POST", "/v0/topics/t42:new", {**RECORDS, "config": {"dead_letter": OUTSIDE}}),
-    ("POST", "/v0/commits", {"writes": [{"topic": OUTSIDE, **RECORDS}]}),
-    ("POST", "/api/topics/consume", {"topic_id": OUTSIDE, "group_id": "g", "start": "Earliest", "limit": 1}),
-    ("POST", "/api/topics/ack", {"topic_id": OUTSIDE, "group_id": "g", "partition_id": 0, "upto_offset": 0}),
-]
-STATEMENTS = [
-    "CREATE TOPIC {name}x",
-    "DROP TOPIC {name}",
-    "CLEAR TOPIC {name}",
-    "CONSUME FROM {name} GROUP 'g' FROM EARLIEST LIMIT 1",
-    "ACK {name} GROUP 'g' UPTO OFFSET 0",
-    "ALTER TOPIC {name} SET ARCHIVE WITH (uri = 's3://lake/x')",
-    "ALTER TOPIC {name} CLEAR ARCHIVE",
-]
-
-
-@pytest.mark.parametrize(("method", "path", "body"), BODIES)
-@in_house(API_KEYS=KEYS)
-async def test_name_in_a_body_must_lie_within_the_prefixes(house: House, method: str, path: str, body: Any) -> None:
-    for name in (INSIDE, OUTSIDE):
-        await house.ask("POST", f"/v0/topics/{name}", RECORDS, key="full")
-    before = dict(house.broker.state.topics)
-    answer = await house.ask(method, path, body, key="tenant")
-    assert (answer.status, error_of(answer)["code"]) == (403, "forbidden"), answer.body
-    assert house.broker.state.topics == before, "a refused request created a topic"
-    allowed = await house.ask(method, path, swapped(body), key="tenant")
-    assert allowed.status not in (401, 403), allowed.body
-
-
-@pytest.mark.parametrize("statement", STATEMENTS)
-@in_house(API_KEYS=KEYS)
-async def test_name_in_a_statement_must_lie_within_the_prefixes(house: House, statement: str) -> None:
-    for name in (INSIDE, OUTSIDE):
-        await house.ask("POST", f"/v0/topics/{name}", RECORDS, key="full")
-    before = set(house.broker.state.topics)
-    answer = await house.ask("POST", "/api/sql", {"sql": statement.format(name=OUTSIDE)}, key="tenant")
-    assert (answer.status, error_of(answer)["code"]) == (403, "forbidden"), answer.body
-    assert set(house.broker.state.topics) == before
-    allowed = await house.ask("POST", "/api/sql", {"sql": statement.format(name=f'"{INSIDE}"')}, key="tenant")
-    assert allowed.status not in (401, 403), allowed.body
-
-
-def swapped(body: Any) -> Any:
-    """The body with every name inside the prefixes."""
-    if isinstance(body, dict):
-        return {("t42:swapped" if key == OUTSIDE else key): swapped(value) for key, value in body.items()}
-    if isinstance(body, list):
-        return [swapped(value) for value in body]
-    return "t42:swapped" if body == OUTSIDE else body
 
 
 @in_house(API_KEYS=KEYS)

@@ -3,13 +3,13 @@
 import re
 from pathlib import Path
 
+from topics.api.operation import MAX_CONTROL_BODY_BYTES, SCOPE_NAMES
 from topics.model.archive import ArchiveOptions
-from topics.server import pipeline
-from topics.server.access import SCOPE_NAMES
 from topics.server.application import TopicsApplication
-from topics.server.metrics import JOB_FIGURES
+from topics.server.ops.metrics import JOB_FIGURES
 from topics.server.service import Service
-from topics.server.system_tables import TABLES
+from topics.server.sql.system_tables import TABLES
+from topics.server.tables import pipeline_registry as pipeline
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TEXT = (DOCS / "pipeline.md").read_text(encoding="utf-8")
@@ -39,8 +39,8 @@ def test_its_defaults_and_bounds_are_those_of_the_code() -> None:
     for name in ("freshness_ms", "compact_interval_ms", "vacuum_hours"):
         assert f"| `{name}` | {getattr(options, name)} |" in TEXT
     assert (
-        f"Up to {pipeline.PIPELINES_MOST} pipelines, {pipeline.JOBS_MOST:,} jobs each, "
-        f"{pipeline.REPORT_BYTES_MOST >> 20} MiB a report, {pipeline.ALL_BYTES_MOST >> 20} MiB together"
+        f"Up to {pipeline.MAX_PIPELINES} pipelines, {pipeline.MAX_JOBS:,} jobs each, "
+        f"{MAX_CONTROL_BODY_BYTES >> 20} MiB a report, {pipeline.MAX_ALL_BYTES >> 20} MiB together"
     ) in TEXT
     assert f"not been heard of for {pipeline.LOST_AFTER_MS // 1000} seconds" in TEXT
 

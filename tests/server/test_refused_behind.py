@@ -7,10 +7,10 @@ import pytest
 
 from tests.server.house import House, in_house, raw
 from tests.server.http.wire import Sink, until
-from topics.server.http.assembler import Assembler, HeldBytes
+from topics.server.http.connection.connection import Connection
 from topics.server.http.limits import HttpLimits
-from topics.server.http.protocol import Connection
-from topics.server.http.refusal import Refused
+from topics.server.http.messages.assembler import Assembler, HeldBytes
+from topics.server.http.messages.refusal import Refused
 
 
 def test_a_refusal_is_told_as_such_while_another_error_is_being_handled() -> None:

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from topics.model.limits import Limits
-from topics.server.options import OPTIONS
-from topics.server.settings import OTHER_VARIABLES
+from topics.server.ops.options import OPTIONS
+from topics.server.ops.settings import OTHER_VARIABLES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md").read_text(encoding="utf-8")
 
@@ -24,6 +24,6 @@ def test_defaults_in_its_table_are_the_defaults() -> None:
 
 
 def test_every_metric_it_names_exists() -> None:
-    source = (Path(__file__).resolve().parents[2] / "src/topics/server/metrics.py").read_text(encoding="utf-8")
+    source = (Path(__file__).resolve().parents[2] / "src/topics/server/ops/metrics.py").read_text(encoding="utf-8")
     for name in re.findall(r"topics_[a-z_]+", TEXT):
         assert f'"{name}"' in source

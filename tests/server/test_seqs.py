@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from topics.server.records import render_run
+from topics.server.topics.append import render_run
 
 
 @given(st.integers(1, 2**53), st.integers(1, 3000))

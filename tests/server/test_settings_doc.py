@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from topics.server.options import OPTIONS, Option
-from topics.server.settings import load_settings
+from topics.server.ops.options import OPTIONS, Option
+from topics.server.ops.settings import load_settings
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "SETTINGS.md").read_text(encoding="utf-8")
 
@@ -16,7 +16,7 @@ def test_setting_is_listed_in_its_section_with_its_default(option: Option) -> No
     settings = load_settings({})
     holder = getattr(settings, option.group, settings)
     value = getattr(holder, option.field)
-    shown = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    shown = "" if value in (None, ()) else str(value).lower() if isinstance(value, bool) else str(value)
     section = TEXT.partition(f"## [{option.section}]\n")[2].partition("\n## ")[0]
     row = re.search(rf"^\| `{option.variable}` \| `{option.key}` \| (.*?) \| (.+) \|$", section, re.MULTILINE)
     assert row is not None

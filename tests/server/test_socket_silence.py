@@ -1,16 +1,16 @@
-"""When a socket over which nobody says anything is closed, and when not."""
+"""When a socket without messages is closed, and when not."""
 
 from typing import Any, cast
 
 from websockets.frames import Frame, Opcode
 
-from topics.broker.throttle import Throttle
-from topics.model.limits import Limits
-from topics.server.access import EVERYONE
+from topics.server.auth.authorization import EVERYONE
+from topics.server.auth.permissions import Access
 from topics.server.http import Duplex
-from topics.server.live import Live, LiveSettings
-from topics.server.slots import StreamSlots
-from topics.server.websocket import Socket
+from topics.server.live.shared import LiveSettings
+from topics.server.live.websocket import Socket
+from topics.server.ops.settings import Settings
+from topics.server.service import Service
 from topics.testing.broker import BrokerBench
 
 PING_MS = 20_000
@@ -55,10 +55,9 @@ class Scene:
     def __init__(self) -> None:
         self.bench = BrokerBench()
         self.bench.configure("t")
-        limits = Limits()
-        live = Live(limits, LiveSettings(ping_ms=PING_MS), StreamSlots(limits), Throttle())
+        service = Service(Settings(live=LiveSettings(ping_ms=PING_MS)))
         self.wire = Wire()
-        Socket(live, self.bench.broker, EVERYONE, cast(Duplex, self.wire)).start(b"101")
+        Socket(Access(service, self.bench.broker, EVERYONE), cast(Duplex, self.wire)).start(b"101")
         self.say(Opcode.TEXT, b'{"op":"subscribe","topic":"t"}')
         assert b"subscribed" in self.wire.taken()
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.broker.queue_bench import QueueBench, jobs_of, seqs_of
-from topics.server.work import HEARTBEAT_MS, WorkStream
+from topics.server.queues.work import HEARTBEAT_MS, WorkStream
 from topics.testing.events import Event, EventParser
 
 
@@ -55,7 +55,7 @@ def open_stream(bench: QueueBench, node: str = "s", most: int = 1) -> FakeStream
     stream = FakeStream()
     queues = bench.broker.queues
     topic, partition, _ = queues.find("q", 0)
-    WorkStream(bench.broker, queues.desk(topic, partition), stream, node, most, None)  # type: ignore[arg-type]
+    WorkStream(bench.broker, queues.waiters(topic, partition), stream, node, most, None)  # type: ignore[arg-type]
     bench.runtime.run()
     return stream
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-import topics.broker.checkpoint
-import topics.broker.forward
-from tests.broker.house import House
-from topics.broker.checkpoint import StorageSettings
-from topics.broker.routers import WantedRouter
+import topics.broker.durability.checkpointer
+import topics.broker.routers.forwarder
+from tests.broker.broker_under_test import BrokerUnderTest
+from topics.broker.durability.checkpointer import StorageSettings
+from topics.broker.routers.routers import WantedRouter
 from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
@@ -31,11 +31,10 @@ STEPS = 250
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics.broker.checkpoint, "IMAGES_PER_TURN", 1)
-    monkeypatch.setattr(topics.broker.checkpoint, "SEAL_LEAST", 500)
-    monkeypatch.setattr(topics.broker.forward, "RUN_RECORDS", 3)
+    monkeypatch.setattr(topics.broker.durability.checkpointer, "IMAGES_PER_TURN", 1)
+    monkeypatch.setattr(topics.broker.routers.forwarder, "MAX_RUN_RECORDS", 3)
     # The manual clock stands still within a turn, so this makes every run a step of its own.
-    monkeypatch.setattr(topics.broker.forward, "STEP_SECONDS", -1.0)
+    monkeypatch.setattr(topics.broker.routers.forwarder, "STEP_SECONDS", -1.0)
 
 
 class World:
@@ -45,24 +44,27 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.shards = self.chance.choice([1, 1, 2, 3])
         disk = FakeDisk(seed)
         disk.make_directory("")
         self.settings = StorageSettings(
-            shards=self.shards,
             wal_file_bytes=16 << 10,
-            segment_bytes=500,
-            hot_bytes=5000,
             checkpoint_bytes=1 << 30,
             margin=50,
+            # Either segments with files of their own, or packs.
+            **self.chance.choice(
+                [
+                    {"segment_bytes": 500, "hot_bytes": 5000, "min_segment_bytes": 500},
+                    {"segment_bytes": 5000, "hot_bytes": 500, "min_segment_bytes": 2000, "pack_merge_count": 3},
+                ]
+            ),
         )
-        self.house = House(disk, self.settings)
+        self.under_test = BrokerUnderTest(disk, self.settings)
         self.durability = {name: self.chance.choice(self.DURABILITY) for name in ("s", "a", "b", "c")}
         for name, durability in self.durability.items():
-            self.house.configure(name, durability=durability, **self.caps(name))
+            self.under_test.configure(name, durability=durability, **self.caps(name))
         self.routes = [("s", "a"), ("s", "b"), ("a", "c")]
         for source, dest in self.routes:
-            self.house.ask(self.house.broker.routers.put, self.wanted(source, dest))
+            self.under_test.ask(self.under_test.broker.routers.put, self.wanted(source, dest))
         self.number = 0
         self.seen: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in ("a", "b", "c")}
         self.checkpoints = 0
@@ -84,9 +86,9 @@ class World:
             (3, self.delete_below),
             (1, self.delete_tagged),
             (2, self.checkpoint),
-            (10, self.house.runtime.turn),
+            (10, self.under_test.runtime.turn),
             (8, self.finish),
-            (6, lambda: self.house.runtime.clock.advance(self.chance.choice([0, 0, 0, 1, 20]))),
+            (6, lambda: self.under_test.runtime.clock.advance(self.chance.choice([0, 0, 0, 1, 20]))),
             (1, self.change_router),
         ]
         self.chance.choices([event for _, event in events], [weight for weight, _ in events])[0]()
@@ -100,46 +102,46 @@ class World:
             records.append({"data": f"{self.number}-{'x' * self.chance.randrange(40)}", "tag": tag, "node": "n"})
         topic = self.chance.choices(["s", "a"], [9, 1])[0]
         batch = decode_batch(msgspec.json.encode({"records": records}), LIMITS)
-        self.house.broker.append(topic, batch, lambda _: None)
+        self.under_test.broker.append(topic, batch, lambda _: None)
 
     def delete_below(self) -> None:
-        head = self.house.broker.topic("s").partitions[0].head_seq
-        self.house.broker.delete_records("s", self.chance.randrange(head + 2), None, 0, lambda _: None)
+        head = self.under_test.broker.topic("s").partitions[0].head_seq
+        self.under_test.broker.delete_records("s", self.chance.randrange(head + 2), None, 0, lambda _: None)
 
     def delete_tagged(self) -> None:
-        self.house.broker.delete_records(
+        self.under_test.broker.delete_records(
             "s", None, TagMatch(self.chance.choice(["odd", "even"]), False), 0, lambda _: None
         )
 
     def checkpoint(self) -> None:
         if self.checkpoints < 8:
             self.checkpoints += 1
-            self.house.broker.keeper.checkpoint()
+            self.under_test.broker.checkpointer.checkpoint()
 
     def finish(self) -> None:
-        if self.house.runtime.waiting_aside:
-            self.house.runtime.finish_one()
+        if self.under_test.runtime.waiting_aside:
+            self.under_test.runtime.finish_one()
 
     def change_router(self) -> None:
         source, dest = self.chance.choice(self.routes)
         try:
             if self.chance.random() < 0.4:
-                self.house.broker.routers.delete(f"{source}->{dest}", lambda _: None)
+                self.under_test.broker.routers.delete(f"{source}->{dest}", lambda _: None)
             else:
-                self.house.broker.routers.put(self.wanted(source, dest), lambda _: None)
+                self.under_test.broker.routers.put(self.wanted(source, dest), lambda _: None)
         except TopicsError:
             pass
 
     def look(self) -> None:
         for name, seen in self.seen.items():
-            for record in self.house.read(name):
+            for record in self.under_test.read(name):
                 known = seen.setdefault(record["$seq"], record)
                 assert known == record, f"{name}: a record changed under its readers"
 
-    def compare(self, house: House, *, power_cut: bool) -> None:
+    def compare(self, under_test: BrokerUnderTest, *, power_cut: bool) -> None:
         for name, seen in self.seen.items():
-            now = {record["$seq"]: record for record in house.read(name)}
-            partition = house.broker.topic(name).partitions[0]
+            now = {record["$seq"]: record for record in under_test.read(name)}
+            partition = under_test.broker.topic(name).partitions[0]
             assert partition.count == len(now)
             for seq, record in seen.items():
                 if seq in now:
@@ -150,11 +152,11 @@ class World:
                     assert seq <= partition.head_seq, f"{name}: seq {seq} can be handed out again"
 
 
-def settled(house: House) -> House:
-    house.wait(600)
-    for router in house.broker.state.routers.by_id.values():
-        assert house.broker.forwarder.lag_of(router) == 0, f"{router.name} does not catch up"
-    return house
+def settled(under_test: BrokerUnderTest) -> BrokerUnderTest:
+    under_test.wait(600)
+    for router in under_test.broker.state.routers.by_id.values():
+        assert under_test.broker.forwarder.lag_of(router) == 0, f"{router.name} does not catch up"
+    return under_test
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -162,16 +164,16 @@ def test_readers_of_copies_are_never_contradicted(seed: int) -> None:
     world = World(seed)
     for _ in range(world.chance.randrange(20, STEPS)):
         world.step()
-    disk = world.house.disk
-    killed = House(disk.after_kill(), world.settings)
+    disk = world.under_test.disk
+    killed = BrokerUnderTest(disk.after_kill(), world.settings)
     world.compare(killed, power_cut=False)
     settled(killed)
     for survive in ("none", "random"):
-        cut = House(disk.after_power_cut(survive=survive), world.settings)
+        cut = BrokerUnderTest(disk.after_power_cut(survive=survive), world.settings)
         world.compare(cut, power_cut=True)
         settled(cut)
-    again = House(killed.disk.after_kill(), world.settings)
+    again = BrokerUnderTest(killed.disk.after_kill(), world.settings)
     for name in world.seen:
         assert again.read(name) == killed.read(name)
-    world.house.runtime.run()
-    settled(world.house)
+    world.under_test.runtime.run()
+    settled(world.under_test)

@@ -10,13 +10,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from topics.broker.stages import CommitRequest, Write, commit
-from topics.broker.throttle import Throttle
+from topics.broker.transactions.stages import CommitRequest, Write, commit
 from topics.model.batch import decode_batch
 from topics.model.limits import Limits
-from topics.server.live import Live, LiveSettings
-from topics.server.slots import StreamSlots
-from topics.server.watch import get_watch, post_watch
+from topics.server.live.shared import Live, LiveSettings
+from topics.server.live.watch import get_watch, post_watch
+from topics.server.ops.connection_limits import StreamSlots
 from topics.testing.broker import BrokerBench
 from topics.testing.events import EventParser
 from topics.testing.history import History, Truth
@@ -102,18 +101,18 @@ class Client:
         for event in self.parser.feed(self.wire.take()):
             if event.name and event.name != "error":
                 body = decode(event.text)
-                self.history.told(event.name, body, world.ever)
+                self.history.receive(event.name, body, world.ever)
                 self.last_id = event.id.encode()
         if len(self.history.over) == len(self.names):
             if not any([world.truths[name].gone for name in self.names]):
                 self.wire.cut()
                 self.subscribe()
                 self.connect()
-        elif self.wire.ended or self.wire.closed:
+        elif self.wire.ended or self.wire.is_closing:
             self.come_back()
 
     def behind(self) -> bool:
-        """Whether there is something this client should still be told."""
+        """Whether this client should still get a frame."""
         history = self.history
         return any(
             [
@@ -147,7 +146,7 @@ class World:
         return sum([client.history.frames for client in self.clients])
 
     def run(self, frames: int) -> None:
-        """Until so many frames have been checked."""
+        """Run until this many frames were checked."""
         rare: list[Callable[[], None]] = [
             self.delete_below, self.delete_tag, self.pass_time, self.recreate, self.restart, self.stall,
         ]  # fmt: skip
@@ -165,7 +164,7 @@ class World:
     def new_live(self) -> Live:
         limits = Limits()
         settings = LiveSettings(session_ttl_ms=300_000, buffer_grace_ms=500, slow_consumer_timeout_ms=5_000)
-        return Live(limits, settings, StreamSlots(limits), Throttle())
+        return Live(limits, settings, StreamSlots(limits))
 
     def create(self, name: str) -> None:
         self.instances += 1
@@ -254,7 +253,7 @@ class World:
             self.bench.runtime.run()
             if not any([client.behind() for client in self.clients]):
                 return
-        raise AssertionError("somebody never catches up")
+        raise AssertionError("a client never catches up")
 
     def note_losses(self) -> None:
         for name, truth in self.truths.items():

@@ -25,17 +25,25 @@ TAGS = st.sampled_from([None, "a", "ab", "b"])
 MATCHES = st.sampled_from([TagMatch("a", True), TagMatch("ab-1", False), TagMatch("b-", True), TagMatch("x", True)])
 
 
+# So that records leave memory in packs, which are merged and cleaned all the time.
+PACKING = msgspec.structs.replace(
+    SMALL, segment_bytes=5000, hot_bytes=300, min_segment_bytes=1500, pack_bytes=1200, pack_merge_count=3
+)
+
+
 class LogMachine(RuleBasedStateMachine):
+    small = SMALL
+
     def __init__(self) -> None:
         super().__init__()
         self.numbers = itertools.count()
         disk = FakeDisk(sector_bytes=128)
         disk.make_directory("")
-        self.world = World(disk, SMALL)
+        self.world = World(disk, self.small)
 
-    @initialize(shards=st.integers(1, 3), durability=DURABILITY, second=DURABILITY)
-    def begin(self, shards: int, durability: str, second: str) -> None:
-        self.restart_with(shards)
+    @initialize(durability=DURABILITY, second=DURABILITY)
+    def begin(self, durability: str, second: str) -> None:
+        self.restart_with()
         self.world.configure("one", durability=durability)
         self.world.configure("two", durability=second, cap_records=9)
         self.world.run()
@@ -107,7 +115,7 @@ class LogMachine(RuleBasedStateMachine):
     def seal(self, topic: str) -> None:
         found = self.world.broker.state.topics.get(topic)
         if found is not None:
-            self.world.broker.keeper.seal(found, found.partitions[0])
+            self.world.broker.checkpointer.seal(found, found.partitions[0])
 
     @rule()
     def checkpoint(self) -> None:
@@ -115,23 +123,23 @@ class LogMachine(RuleBasedStateMachine):
 
     # Ends
 
-    @rule(survive=st.sampled_from(["none", "all", "random"]), seed=st.integers(0, 1000), shards=st.integers(1, 3))
-    def power_cut(self, survive: Survive, seed: int, shards: int) -> None:
+    @rule(survive=st.sampled_from(["none", "all", "random"]), seed=st.integers(0, 1000))
+    def power_cut(self, survive: Survive, seed: int) -> None:
         after = self.disk.after_power_cut(survive, seed=seed)
-        settings = msgspec.structs.replace(SMALL, shards=shards)
+        settings = self.small
         self.world = verify(after, self.world.promises, self.world.clock, "power", settings)
 
-    @rule(shards=st.integers(1, 3))
-    def kill(self, shards: int) -> None:
-        settings = msgspec.structs.replace(SMALL, shards=shards)
+    @rule()
+    def kill(self) -> None:
+        settings = self.small
         self.world = verify(self.disk.after_kill(), self.world.promises, self.world.clock, "kill", settings)
 
-    @rule(shards=st.integers(1, 3))
-    def restart(self, shards: int) -> None:
+    @rule()
+    def restart(self) -> None:
         self.world.run()
         assert self.world.stop()
         before = dump(self.world.broker)
-        settings = msgspec.structs.replace(SMALL, shards=shards)
+        settings = self.small
         self.world = verify(self.disk.after_kill(), self.world.promises, self.world.clock, "clean", settings)
         assert self.world.recovered.frames == 0
         after = dump(self.world.broker)
@@ -142,7 +150,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def readers_see_what_was_written(self) -> None:
-        """Never more than that; and what is missing was deleted, evicted or told as lost."""
+        """Never more than that; and what is missing was deleted, evicted or reported as lost."""
         if not self.world.runtime.waiting_aside and self.world.broker.committer.idle:
             compare(self.world.broker, self.world.promises, "clean")
             for known in self.world.promises.topics.values():
@@ -166,11 +174,17 @@ class LogMachine(RuleBasedStateMachine):
         assert isinstance(self.world.fs, FakeDisk)
         return self.world.fs
 
-    def restart_with(self, shards: int) -> None:
-        self.world.settings = msgspec.structs.replace(SMALL, shards=shards)
+    def restart_with(self) -> None:
+        self.world.settings = self.small
         self.world.boot()
 
 
+class PackMachine(LogMachine):
+    small = PACKING
+
+
 TestLog = LogMachine.TestCase
+TestPackedLog = PackMachine.TestCase
 if not LONG:
     TestLog.settings = hypothesis_settings(max_examples=40, stateful_step_count=30)
+    TestPackedLog.settings = hypothesis_settings(max_examples=40, stateful_step_count=30)

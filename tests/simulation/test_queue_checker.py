@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.test_queue_histories import SEEDS, play
-from topics.broker import queue, settle
-from topics.broker.committer import Commit
-from topics.broker.dead_letter import Move
-from topics.broker.queue import Queues
-from topics.broker.settle import AckGroup, Lease, Nack, Told
-from topics.engine.lease import LeaseImage, Leases
+from tests.simulation.test_queues import SEEDS, play
+from topics.broker.log.commit import Commit, FactCommit
+from topics.broker.queues import lease_commits, pending_claims
+from topics.broker.queues import queues as queue
+from topics.broker.queues.dead_letters import DeadLetterCommit
+from topics.broker.queues.lease_commits import AckCommit
+from topics.broker.queues.queues import Queues
+from topics.engine.lease import LeaseImage, Leases, seqs_bytes, seqs_of
 from topics.model.facts import Appended, Deleted
+from topics.storage.frame import frame_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def after_init(patch: pytest.MonkeyPatch, kind: type[Commit], change: Callable[[Any], None]) -> None:
-    """Each new commit of this kind is spoiled before anybody sees it."""
+    """Change each new commit of this kind."""
     original = kind.__init__
 
     def spoiled(commit: Any, *arguments: Any) -> None:
@@ -32,12 +34,33 @@ def after_init(patch: pytest.MonkeyPatch, kind: type[Commit], change: Callable[[
     patch.setattr(kind, "__init__", spoiled)
 
 
+class Unwritten(FactCommit):
+    """Applied as usual, but its frame has no facts."""
+
+    __slots__ = ()
+
+    def encode(self, synced_lsn: int) -> bytes | list[bytes]:
+        return frame_of(self.lsn, synced_lsn, [])
+
+
+def after_make(patch: pytest.MonkeyPatch, module: Any, function: str, change: Callable[[Any], None]) -> None:
+    """Change each commit that this function makes."""
+    original = getattr(module, function)
+
+    def make(*arguments: Any) -> Any:
+        commit = original(*arguments)
+        change(commit)
+        return commit
+
+    patch.setattr(module, function, make)
+
+
 def never_synced(commit: Any) -> None:
     commit.sync = False
 
 
 def never_written(commit: Any) -> None:
-    commit.facts = []
+    commit.__class__ = Unwritten
 
 
 def without(kind: type) -> Callable[[Any], None]:
@@ -73,53 +96,53 @@ def lease_ids_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leases, "held_by", lambda leases, node, seqs, lease_ids: original(leases, node, seqs, None))
 
 
+def holders(leases: Leases) -> dict[int, str]:
+    """The node that holds each leased job."""
+    return {seq: delivery.node for delivery in leases.delivery_images() for seq in delivery.seqs}
+
+
 def anybody_is_the_holder(patch: pytest.MonkeyPatch) -> None:
     original = Leases.held_by
 
     def held_by(leases: Leases, node: str, seqs: list[int], lease_ids: list[str] | None) -> Any:
-        grant = leases._held.get(seqs[0])
-        return original(leases, node if grant is None else grant.node, seqs, lease_ids)
+        return original(leases, holders(leases).get(seqs[0], node), seqs, lease_ids)
 
     patch.setattr(Leases, "held_by", held_by)
 
 
 def returns_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     def give_back(leases: Leases, seqs: list[int], due_ms: int | None) -> None:
-        counts = {seq: leases.deliveries(seq) - 1 for seq in seqs}
-        for seq, count in counts.items():
-            leases.restore_returned(seq, count, due_ms)
-        if leases.wake is not None:
-            leases.wake()
+        leases.apply_returned([(seq, leases.delivery_count(seq) - 1) for seq in seqs], due_ms)
 
     patch.setattr(Leases, "give_back", give_back)
 
 
 def returns_are_not_counted_in_the_log(patch: pytest.MonkeyPatch) -> None:
-    original = settle.returned_fact
+    original = lease_commits.returned_fact
 
     def returned_fact(topic: Any, partition: Any, seqs: list[int], deliveries: list[int], due: int | None) -> Any:
         return original(topic, partition, seqs, [count - 1 for count in deliveries], due)
 
-    patch.setattr(settle, "returned_fact", returned_fact)
+    patch.setattr(lease_commits, "returned_fact", returned_fact)
     patch.setattr(queue, "returned_fact", returned_fact)
 
 
 def nothing_is_leaving(patch: pytest.MonkeyPatch) -> None:
-    """An ack that waits for its sync does not keep the job from ending up with somebody else."""
-    patch.setattr(Leases, "leave", lambda leases, parts: None)
+    """An ack that waits for its sync does not keep the job from being delivered to another node."""
+    patch.setattr(Leases, "begin_commit", lambda leases, parts: None)
 
 
 def connections_release_everything_of_their_node(patch: pytest.MonkeyPatch) -> None:
-    def of_basket(leases: Leases, basket: set[int]) -> list[int]:
-        nodes = {grant.node for seq, grant in leases._held.items() if seq in basket}
-        return [seq for seq, grant in leases._held.items() if grant.node in nodes]
+    def held_by_connection(leases: Leases, connection_jobs: set[int]) -> list[int]:
+        nodes = {node for seq, node in holders(leases).items() if seq in connection_jobs}
+        return [seq for seq, node in holders(leases).items() if node in nodes]
 
-    patch.setattr(Leases, "of_basket", of_basket)
+    patch.setattr(Leases, "held_by_connection", held_by_connection)
 
 
 def delays_are_dropped(patch: pytest.MonkeyPatch) -> None:
-    original = Leases.give_back
-    patch.setattr(Leases, "give_back", lambda leases, seqs, due_ms: original(leases, seqs, None))
+    original = Leases.apply_returned
+    patch.setattr(Leases, "apply_returned", lambda leases, jobs, due_ms: original(leases, jobs, None))
 
 
 def the_bound_is_one_too_many(patch: pytest.MonkeyPatch) -> None:
@@ -129,20 +152,26 @@ def the_bound_is_one_too_many(patch: pytest.MonkeyPatch) -> None:
 
 def dead_letters_are_deleted_in_the_order_they_came_back(patch: pytest.MonkeyPatch) -> None:
     """Deletes find their segments by ascending seqs; out of order they miss some."""
-    after_init(patch, Move, lambda move: move._seqs.reverse())
+
+    def reverse(commit: Commit) -> None:
+        for fact in commit.facts:
+            if isinstance(fact, Deleted):
+                fact.seqs = seqs_bytes(reversed(seqs_of(fact.seqs)))
+
+    after_init(patch, DeadLetterCommit, reverse)
 
 
 FAULTS: dict[str, tuple[Plant, str]] = {
     "acks are answered before they are synced": (
-        lambda patch: after_init(patch, AckGroup, never_synced),
+        lambda patch: after_init(patch, AckCommit, never_synced),
         "an acked job (is back|returned)",
     ),
     "the frame of a dead letter lacks the delete": (
-        lambda patch: after_init(patch, Move, without(Deleted)),
+        lambda patch: after_init(patch, DeadLetterCommit, without(Deleted)),
         "a dead letter is still a job|a dead letter came twice",
     ),
     "the frame of a dead letter lacks the copy": (
-        lambda patch: after_init(patch, Move, without(Appended)),
+        lambda patch: after_init(patch, DeadLetterCommit, without(Appended)),
         "a job is lost|a held job is gone|assert .* == ",
     ),
     "dead letters are deleted out of order": (
@@ -150,18 +179,21 @@ FAULTS: dict[str, tuple[Plant, str]] = {
         "a dead letter is still a job|a dead letter came twice",
     ),
     "durable leases are not written": (
-        lambda patch: after_init(patch, Lease, never_written),
+        lambda patch: after_make(patch, pending_claims, "lease_commit", never_written),
         "in flight|not with its holder|is leased twice|delivery",
     ),
-    "durable leases are told before they are synced": (
-        lambda patch: after_init(patch, Lease, never_synced),
+    "durable leases are delivered before they are synced": (
+        lambda patch: after_make(patch, pending_claims, "lease_commit", never_synced),
         "in flight|not with its holder|is leased twice|delivery",
     ),
     "extensions are not written": (
-        lambda patch: after_init(patch, Told, never_written),
+        lambda patch: after_make(patch, queue, "extend_commit", never_written),
         "in flight|not with its holder|is leased twice|delivery",
     ),
-    "nacks are not written": (lambda patch: after_init(patch, Nack, never_written), "in flight|delayed|delivery"),
+    "nacks are not written": (
+        lambda patch: after_make(patch, queue, "nack_commit", never_written),
+        "in flight|delayed|delivery",
+    ),
     "snapshots hold no leases": (
         image_without_leases,
         "delayed|in flight|not with its holder|is leased twice|delivery",
@@ -170,8 +202,11 @@ FAULTS: dict[str, tuple[Plant, str]] = {
     "lease ids are not compared": (lease_ids_are_not_compared, "a stale lease was honoured"),
     "nodes are not compared": (anybody_is_the_holder, "a stranger's ack was honoured|a stale lease was honoured"),
     "nacks forget the delivery": (returns_are_not_counted, "delivery|came too often"),
-    "nacks forget the delivery in the log": (returns_are_not_counted_in_the_log, "delivery|came too often"),
-    "an ack under way protects nothing": (nothing_is_leaving, "went to another while it was acked|in flight"),
+    "nacks forget the delivery in the log": (returns_are_not_counted_in_the_log, "delivery|came too often|in flight"),
+    "an ack under way protects nothing": (
+        nothing_is_leaving,
+        "went to another while it was acked|in flight|an acked job is back",
+    ),
     "a connection releases what is not its own": (
         connections_release_everything_of_their_node,
         "in flight|not with its holder|leased twice",

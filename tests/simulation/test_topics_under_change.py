@@ -1,7 +1,7 @@
 """Random histories of all that is about topics: routers, groups, aliases, routes and archives come, change and go.
 
-Whoever is told an outcome goes on at once, as a pipelining client does; syncs of several shards end in any order and
-some writes fail. A version never means two things, everybody is told once, and after a kill all is as it was.
+Each answered client continues at once, as a pipelining client does; syncs and storage work end in any order and
+some writes fail. A version never has two meanings, every request is answered once, and a kill changes nothing.
 """
 
 import errno
@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-import tests.broker.house
-import topics.broker.checkpoint
-import topics.broker.forward
-from tests.broker.house import House
-from topics.broker.archives import clear_archive, set_archive
-from topics.broker.checkpoint import StorageSettings
-from topics.broker.committer import Note
-from topics.broker.groups import ack, drop_group
-from topics.broker.routers import WantedRouter
+import tests.broker.broker_under_test
+import topics.broker.durability.checkpointer
+import topics.broker.routers.forwarder
+from tests.broker.broker_under_test import BrokerUnderTest
+from topics.broker.durability.checkpointer import StorageSettings
+from topics.broker.groups.groups import ack, drop_group
+from topics.broker.log.commit import Note
+from topics.broker.routers.routers import WantedRouter
+from topics.broker.tables.archives import clear_archive, set_archive
 from topics.model.archive import ArchiveOptions
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
@@ -40,9 +40,11 @@ class AnyOrder(ManualRuntime):
 
     chance = random.Random(0)
 
-    def run_aside(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def run_in_thread(
+        self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
         self._lanes = [*getattr(self, "_lanes", []), lane]
-        super().run_aside(lane, work, done)
+        super().run_in_thread(lane, work, done)
 
     def finish_one(self) -> None:
         index = self._lanes.index(self.chance.choice(self._lanes))
@@ -60,15 +62,14 @@ class World:
         disk = FakeDisk(seed)
         disk.make_directory("")
         settings = StorageSettings(
-            shards=self.chance.choice([1, 2, 3]),
             wal_file_bytes=16 << 10,
             segment_bytes=500,
             hot_bytes=5000,
             checkpoint_bytes=self.chance.choice([1 << 30, 4000]),
             margin=50,
         )
-        self.house = House(disk, settings)
-        self.broker = self.house.broker
+        self.under_test = BrokerUnderTest(disk, settings)
+        self.broker = self.under_test.broker
         self.untold = self.asked = 0
         self.versions: dict[tuple[str, int], Any] = {}
         if self.chance.random() < 0.5:
@@ -77,12 +78,12 @@ class World:
             )
 
     def ask(self, operation: Callable[..., None], *arguments: Any, **options: Any) -> None:
-        told: list[Any] = []
+        outcomes: list[Any] = []
         self.untold += 1
 
         def reply(outcome: Any) -> None:
-            told.append(outcome)
-            assert len(told) == 1
+            outcomes.append(outcome)
+            assert len(outcomes) == 1
             self.untold -= 1
             self.check_versions()
             if self.chance.random() < 0.25:
@@ -132,7 +133,7 @@ class World:
             self.ask(broker.append, name, decode_batch(msgspec.json.encode({"records": records}), Limits()))
 
     def step(self) -> None:
-        runtime = self.house.runtime
+        runtime = self.under_test.runtime
         kind = self.chance.randrange(24)
         if kind < 8:
             self.act()
@@ -144,7 +145,7 @@ class World:
         elif kind < 23:
             runtime.clock.advance(self.chance.choice([0, 1, 5, 20]))
         else:
-            self.broker.keeper.checkpoint()
+            self.broker.checkpointer.checkpoint()
 
     def check_versions(self) -> None:
         state = self.broker.state
@@ -157,10 +158,10 @@ class World:
             assert self.versions.setdefault((kind, version), content) == content
 
 
-def state_of(house: House) -> Any:
-    state = house.broker.state
+def state_of(under_test: BrokerUnderTest) -> Any:
+    state = under_test.broker.state
     topics_ = [
-        (name, topic.id, topic.config, topic.alias, topic.routes, topic.archive, house.read(name))
+        (name, topic.id, topic.config, topic.alias, topic.routes, topic.archive, under_test.read(name))
         for name, topic in sorted(state.topics.items())
     ]
     routers = sorted([(each.name, each.source_id, each.dest_id, each.cursors) for each in state.routers.by_id.values()])
@@ -170,23 +171,22 @@ def state_of(house: House) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_all_that_was_told_is_true_once_and_again_after_a_kill(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tests.broker.house, "ManualRuntime", AnyOrder)
-    monkeypatch.setattr(topics.broker.checkpoint, "IMAGES_PER_TURN", 1)
-    monkeypatch.setattr(topics.broker.forward, "RUN_RECORDS", 3)
+def test_everything_reported_is_true_live_and_after_a_kill(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tests.broker.broker_under_test, "ManualRuntime", AnyOrder)
+    monkeypatch.setattr(topics.broker.durability.checkpointer, "IMAGES_PER_TURN", 1)
+    monkeypatch.setattr(topics.broker.routers.forwarder, "MAX_RUN_RECORDS", 3)
     world = World(seed)
     for _ in range(300):
         world.step()
     world.asked = 1000
-    world.house.disk.fault = None
-    world.house.wait(7000)
-    for lane in world.broker.committer.lanes:
-        # Notes that could not be written are, behind the next write that works.
-        world.broker.committer.submit(lane, Note([]))
-    world.house.wait(50)
+    world.under_test.disk.fault = None
+    world.under_test.wait(7000)
+    # Notes whose write failed are written with the next write that succeeds.
+    world.broker.committer.submit(Note([]))
+    world.under_test.wait(50)
     assert world.untold == 0
     for topic in world.broker.state.by_id.values():
         partition = topic.partitions[0]
         assert (partition.pending_records, partition.waiting_sync) == (0, 0)
         assert partition.next_seq == partition.head_seq + 1
-    assert state_of(world.house.after_kill()) == state_of(world.house)
+    assert state_of(world.under_test.after_kill()) == state_of(world.under_test)

@@ -19,7 +19,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark gives a new Python worker ten seconds to answer. When the machine stands still for as long, that says nothing of us."""
+    """Run a test again when a Python worker did not start within Spark's ten seconds: the machine was overloaded."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.flaky(reruns=2, only_rerun="Python worker failed to connect back"))
@@ -37,7 +37,7 @@ def spark() -> Iterator[Any]:
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     with warnings.catch_warnings():
-        # Spark's own start-up warns about its own business.
+        # The start of Spark emits warnings that do not concern the tests.
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
 

@@ -55,15 +55,26 @@ def stream(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
 def archive(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Archive a topic with everything that is there now, in batches of that many seqs, then end."""
     from topics.client import Client
-    from topics.spark import archive as module
-    from topics.spark.job import Surroundings
+    from topics.spark.archive import job as module
+    from topics.spark.pipeline.job import JobContext
 
     module.SEQS_PER_MS = job.get("seqs_per_ms", module.SEQS_PER_MS)
     with Client(job["url"]) as client:
         (found,) = [each for each in module.archive_jobs(client) if each.name == f"archive {job['topic']}"]
     assert isinstance(found, module.ArchiveJob)
-    around = Surroundings(spark, job["url"], None, job["checkpoint"], 1000, lambda told: None)
+    around = JobContext(spark, job["url"], None, job["checkpoint"], 1000, lambda progress: None)
     found.start_with(around, availableNow=True).awaitTermination()
+    return {}
+
+
+def materialize(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Apply all changes of a table that there are now, then end."""
+    from topics.client import Client
+    from topics.spark.materialize.job import Materializer
+
+    with Client(job["url"]) as client:
+        found = Materializer(client, job["table"], job["uri"], job["mode"], max_changes=job["max_changes"])
+        found.start(spark, availableNow=True).wait()
     return {}
 
 
@@ -77,13 +88,13 @@ def batch(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def delta(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Follow a Delta table in small batches until its change topic has so many events."""
+    """Follow a Delta table in small batches until its change topic has the given number of events."""
     from topics.client import Client
-    from topics.spark.delta_feed import DeltaFeed
-    from topics.spark.job import Surroundings
+    from topics.spark.delta.feed import DeltaFeed
+    from topics.spark.pipeline.job import JobContext
 
     feed = DeltaFeed(job["table"], job["uri"], ("id",), f"changes:{job['table']}", tuple(job["sizes"]))
-    query = feed.start(Surroundings(spark, job["url"], None, job["checkpoint"], 0, lambda fields: None))
+    query = feed.start(JobContext(spark, job["url"], None, job["checkpoint"], 0, lambda fields: None))
     with Client(job["url"]) as client:
         while client.info(f"changes:{job['table']}").count < job["until"] and query.isActive:
             time.sleep(0.05)
@@ -142,13 +153,13 @@ def main() -> None:
     spark = session(job)
     for name in job["do"].split(","):
         print(json.dumps({"did": name, **globals()[name](spark, job)}), flush=True)
-    # Stopping in good order takes seconds and nothing here depends on it; whoever started this ends the whole group.
+    # A clean stop takes seconds and no test depends on it; the test ends the whole process group.
     os._exit(0)
 
 
 if __name__ == "__main__":
     try:
         main()
-    except BaseException:  # noqa: BLE001 - told, and then ended at once: the JVM may not answer any more
+    except BaseException:  # noqa: BLE001 - report it and exit at once: the JVM may not answer any more
         traceback.print_exc()
         os._exit(1)

@@ -1,4 +1,4 @@
-"""`make demo` comes to its end by itself, tells what it promises to tell, and leaves nothing behind."""
+"""`make demo` ends by itself, prints what its documentation promises, and leaves no files or processes."""
 
 import os
 import re
@@ -19,7 +19,7 @@ DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 @pytest.mark.timeout(400)
 def test_the_demo_ends_by_itself_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": python_path(), "TMPDIR": str(tmp_path)}
-    # PostgreSQL runs as somebody else and keeps its files there, too.
+    # PostgreSQL runs as another user and keeps its files there, too.
     for path in (tmp_path, *list(tmp_path.parents)[:2]):
         path.chmod(0o755)
     done = subprocess.run(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.test_exactly_once import PATIENCE_SECONDS, Driver, check_copied, fill
-from tests.spark.test_pipeline_run import House, check, count, send, wait_until
-from tests.spark.test_pipeline_run import house as house
+from tests.spark.connector.test_exactly_once import PATIENCE_SECONDS, Driver, check_copied, fill
+from tests.spark.pipeline.test_run import House, check, count, send, wait_until
+from tests.spark.pipeline.test_run import house as house
 from topics.client import Client, Record
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
@@ -25,12 +25,12 @@ def test_spark_connect_gets_the_package_reads_writes_and_streams(client: Client,
     job = {"remote": "local[2]", "url": client.url, "source": topic}
     job |= {"target": f"{topic}.out", "checkpoint": str(tmp_path / "checkpoint"), "batch": 2000, "min_partitions": 2}
     job |= {"written": f"{topic}.batch"}
-    told = Driver(**job, do="shipped,stream,batch").told()
-    assert all([".zip" in path for path in told["shipped"]["paths"]]), told
-    assert told["batch"] == {"did": "batch", "rows": 5000}
+    reports = Driver(**job, do="shipped,stream,batch").reports()
+    assert all([".zip" in path for path in reports["shipped"]["paths"]]), reports
+    assert reports["batch"] == {"did": "batch", "rows": 5000}
     check_copied(client, f"{topic}.batch", 5000)
     check_copied(client, f"{topic}.out", 5000)
-    assert client.producer(f"spark-{told['stream']['id']}") is not None, "the query id is known under Connect too"
+    assert client.last_commit(f"spark-{reports['stream']['id']}") is not None, "the query id is known under Connect too"
 
 
 class Cluster:
@@ -129,9 +129,9 @@ def test_a_cluster_of_two_workers_gets_the_package_and_copies_every_record_once(
     job = {"master": cluster, "url": client.url, "source": topic, "settings": settings, "batch": 2000}
     job |= {"target": f"{topic}.out", "checkpoint": str(tmp_path / "checkpoint"), "min_partitions": 4}
     job |= {"speculated": f"{topic}.speculated"}
-    told = Driver(**job, do="shipped,stream,speculate").told()
-    assert all([".zip" in path for path in told["shipped"]["paths"]]), told
-    assert told["shipped"]["executors"] > 1
+    reports = Driver(**job, do="shipped,stream,speculate").reports()
+    assert all([".zip" in path for path in reports["shipped"]["paths"]]), reports
+    assert reports["shipped"]["executors"] > 1
     check_copied(client, f"{topic}.out", 5000)
 
     check_copied(client, f"{topic}.speculated", 5000)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from topics.client import Client
-from topics.server.settings import load_settings
+from topics.server.ops.settings import load_settings
 from topics.testing.server import running_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

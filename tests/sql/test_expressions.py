@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.sql.expressions import FUNCTIONS, NODES_MOST
+from topics.sql.expressions import FUNCTIONS, MAX_NODES
 from topics.sql.parser import parse
 from topics.sql.statements import AddSource
 from topics.sql.tokens import SqlError
@@ -99,7 +99,7 @@ def test_what_could_do_harm_or_is_no_expression_is_refused(where: str) -> None:
 def test_length_depth_and_size_are_bounded() -> None:
     assert kept(" and ".join(["a"] * 100))
     for text in (
-        " and ".join(["a"] * NODES_MOST),
+        " and ".join(["a"] * MAX_NODES),
         "(" * 40 + "a" + ")" * 40,
         "not " * 2000 + "a",
         "a = '" + "x" * 5000 + "'",

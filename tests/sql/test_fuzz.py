@@ -5,16 +5,18 @@ from typing import Any
 import pytest
 
 from tests.sql.fuzz import statements
+from topics.api.errors import STATUS_OF
 from topics.broker.broker import Broker
-from topics.broker.checkpoint import StorageSettings
-from topics.broker.recovery import recover
+from topics.broker.durability.checkpointer import StorageSettings
+from topics.broker.durability.recovery import recover
 from topics.model.batch import decode_batch
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.limits import Limits
-from topics.server.access import EVERYONE
-from topics.server.answers import STATUS_OF
+from topics.server.auth.authorization import EVERYONE
+from topics.server.auth.permissions import Access
 from topics.server.service import Service
-from topics.server.sql import Execution, Result
+from topics.server.sql.selects import SelectPool
+from topics.server.sql.statements import Execution, Result
 from topics.sql.parser import parse
 from topics.sql.select import Reply, Request, SelectProcess
 from topics.testing.disk import FakeDisk
@@ -24,7 +26,7 @@ SETTINGS = StorageSettings(wal_file_bytes=1 << 20)
 
 
 class NoSelects(SelectProcess):
-    """Stands in for the engine, which has its own tests: everything up to it is run."""
+    """A worker without an engine, which has its own tests: everything before it runs."""
 
     def run(self, request: Request, seconds: float = 0) -> Reply:
         return Reply(["x"], [[1]])
@@ -34,7 +36,7 @@ class Bench:
     def __init__(self) -> None:
         self.runtime = ManualRuntime()
         self.service = Service()
-        self.service.selects = NoSelects()
+        self.service.selects = SelectPool([NoSelects()])
         self.renew()
 
     def renew(self) -> None:
@@ -52,7 +54,7 @@ class Bench:
         """What the statement ends in. Lets out every exception that is not a refusal."""
         got: list[Result | TopicsError] = []
         try:
-            Execution(self.service, self.broker, EVERYONE, got.append).run(parse(text, params))
+            Execution(Access(self.service, self.broker, EVERYONE), got.append).run(parse(text, params))
         except TopicsError as error:
             got.append(error)
         self.runtime.run()

@@ -51,6 +51,11 @@ STATEMENTS: list[tuple[str, Statement]] = [
         "ALTER TOPIC t ADD SOURCE c.m ON UPDATE WHERE (a = 1) PARTITION BY (b) WITH (payload = 'DIFF', key = 'x,y')",
         AddSource("t", "c.m", "Update", "Diff", "`a` = 1", "`b`", ("x", "y")),
     ),
+    (
+        "ALTER TOPIC t ADD SOURCE c.m ON INSERT WITH (start = 'EARLIEST')",
+        AddSource("t", "c.m", "Insert", start="Earliest"),
+    ),
+    ("ALTER TOPIC t ADD SOURCE c.m ON INSERT WITH (start = 'latest')", AddSource("t", "c.m", "Insert")),
     ("ALTER TOPIC t DROP SOURCE c.m", DropSource("t", "c.m")),
     ("ALTER TOPIC t DROP SOURCE c.m ON DELETE WHERE (a=1)", DropSource("t", "c.m", "Delete", "`a` = 1")),
     ("ALTER TOPIC t SET RETENTION WITH (retention_seconds = 1)", SetRetention("t", (("retention_seconds", 1),))),

@@ -1,12 +1,16 @@
 """SELECT in its own process: what it can do, what it cannot reach, and that it always comes back."""
 
+import os
+import resource
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from topics.model.errors import InvalidRequest, Unavailable
-from topics.sql.select import ROWS_MOST, Column, Reply, Request, SelectProcess, Table
+from topics.sql.select import MAX_ROWS, Column, Reply, Request, SelectProcess, Table
 
 TABLE = Table(
     "topics",
@@ -112,9 +116,9 @@ def test_time_is_bounded_and_the_next_query_is_served(process: SelectProcess) ->
 
 
 def test_the_answer_is_bounded(process: SelectProcess) -> None:
-    assert len(ask(process, f"SELECT * FROM range({ROWS_MOST})").rows) == ROWS_MOST
+    assert len(ask(process, f"SELECT * FROM range({MAX_ROWS})").rows) == MAX_ROWS
     with pytest.raises(InvalidRequest, match="LIMIT"):
-        ask(process, f"SELECT * FROM range({ROWS_MOST + 1})")
+        ask(process, f"SELECT * FROM range({MAX_ROWS + 1})")
     with pytest.raises(InvalidRequest, match="bytes"):
         ask(process, "SELECT repeat('x', 30000000)")
 
@@ -126,15 +130,63 @@ def test_an_error_is_told_in_the_words_of_the_query(process: SelectProcess) -> N
         ask(process, "SELECT nothing FROM main.topics WHERE main.topics.name = 1")
 
 
-def test_a_child_that_died_is_replaced(process: SelectProcess) -> None:
+def test_a_worker_that_died_between_two_queries_is_replaced(process: SelectProcess) -> None:
     ask(process, "SELECT 1")
-    child = process._child
-    assert child is not None
-    child.kill()
-    child.wait()
-    with pytest.raises(InvalidRequest):
-        ask(process, "SELECT 1")
+    killed = process.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)
     assert ask(process, "SELECT 1").rows == [[1]]
+    assert process.pid != killed
+
+
+def test_a_worker_that_stands_still_is_killed_and_replaced(process: SelectProcess) -> None:
+    ask(process, "SELECT 1")
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    rows: list[tuple[str | int | float | bool | None, ...]] = [("x" * 1000, 1, 0.5, True)] * 1000
+    with pytest.raises(InvalidRequest, match=r"longer than 0\.2 seconds"):
+        process.run(Request("SELECT 1", [], [Table("topics", TABLE.columns, rows)]), 0.2)
+    assert ask(process, "SELECT 1").rows == [[1]]
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """All descriptors below 1,024 are in use."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    opened = [os.open("/dev/null", os.O_RDONLY)]
+    while opened[-1] < 1100:
+        opened.append(os.dup(opened[0]))
+    yield
+    for each in opened:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_queries_run_with_more_than_1024_open_descriptors() -> None:
+    process = SelectProcess()
+    try:
+        assert ask(process, "SELECT 1").rows == [[1]]
+        assert ask(process, "SELECT 2").rows == [[2]]
+    finally:
+        process.close()
+
+
+def test_a_worker_that_cannot_be_started_is_an_error_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = SelectProcess()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/nowhere/python")
+        with pytest.raises(Unavailable, match="cannot be started"):
+            ask(process, "SELECT 1")
+        patch.setattr(sys, "executable", "/bin/true")
+        with pytest.raises(Unavailable, match="cannot be started"):
+            ask(process, "SELECT 1")
+    try:
+        assert ask(process, "SELECT 1").rows == [[1]]
+    finally:
+        process.close()
 
 
 def test_a_closed_process_runs_nothing() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from topics.model.errors import InvalidRequest
-from topics.sql.tokens import TEXT_CHARS_MOST, TOKENS_MOST, SqlError, tokenize
+from topics.sql.tokens import MAX_TEXT_CHARS, MAX_TOKENS, SqlError, tokenize
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
@@ -56,12 +56,12 @@ def test_anything_else_is_an_error_with_its_place(text: str, line: int, column: 
 
 
 def test_length_and_number_of_tokens_are_bounded() -> None:
-    tokenize(" " * TEXT_CHARS_MOST)
+    tokenize(" " * MAX_TEXT_CHARS)
     with pytest.raises(InvalidRequest):
-        tokenize(" " * (TEXT_CHARS_MOST + 1))
-    tokenize("a " * TOKENS_MOST)
+        tokenize(" " * (MAX_TEXT_CHARS + 1))
+    tokenize("a " * MAX_TOKENS)
     with pytest.raises(SqlError):
-        tokenize("a " * (TOKENS_MOST + 1))
+        tokenize("a " * (MAX_TOKENS + 1))
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.crash.world import SMALL
-from topics.broker.image import HeaderImage, TopicImage, decode_header, decode_section, encode_image
-from topics.broker.recovery import recover
+from topics.broker.durability.recovery import recover
+from topics.broker.durability.snapshot_image import HeaderImage, TopicImage, decode_header, decode_section, encode_image
 from topics.model.batch import Batch, decode_batch
 from topics.model.config import TopicConfig
 from topics.model.errors import CorruptStorage, InvalidRequest
-from topics.model.facts import Appended, Deleted, Fact, Lost, SegmentInfo, TopicCreated
+from topics.model.facts import (
+    Appended,
+    Deleted,
+    Fact,
+    Lost,
+    SegmentInfo,
+    Staged,
+    StagedPart,
+    TopicCreated,
+    TopicDeleted,
+)
 from topics.model.limits import Limits
-from topics.model.page import make_page
+from topics.model.page import SEPARATOR, Page, fold, make_page
 from topics.storage import wal
-from topics.storage.frame import decode, decode_append, encode_append, encode_facts, find_frames, read_frames
-from topics.storage.segment import SegmentFile, read_flags, segment_base, write_flags, write_segment
+from topics.storage.frame import (
+    HEAD_BYTES,
+    decode,
+    decode_append,
+    encode_append,
+    encode_append_pages,
+    encode_facts,
+    find_frames,
+    frame_of,
+    read_frames,
+)
+from topics.storage.segment_format import read_flags, segment_base, write_flags
+from topics.storage.segment_reader import SegmentFile
+from topics.storage.segment_writer import write_segment
 from topics.storage.snapshot import read_snapshot, write_snapshot
 from topics.testing.disk import FakeDisk
 from topics.testing.disk import FakeDisk as Disk
@@ -38,7 +60,7 @@ def frames_of(content: bytes) -> list[Any]:
     return list(read_frames(memoryview(content), 0))
 
 
-def test_frames_come_back_as_they_went() -> None:
+def test_frames_decode_to_what_was_encoded() -> None:
     content = encode_append(5, 2, 1, 0, PAGE, b"key") + encode_facts(6, 5, FACTS)
     first, second = frames_of(content)
     assert (first.lsn, first.synced, decode(first)) == (5, 2, [Appended(1, 0, PAGE, "key")])
@@ -46,7 +68,7 @@ def test_frames_come_back_as_they_went() -> None:
     assert second.end == len(content)
 
 
-def test_a_frame_is_found_when_its_last_byte_is_there_and_not_before() -> None:
+def test_a_frame_is_found_only_when_it_is_complete() -> None:
     whole = encode_append(5, 2, 1, 0, PAGE, None)
     body_ends = len(whole.rstrip(b"\0"))
     for cut in range(len(whole)):
@@ -65,19 +87,19 @@ def test_a_frame_with_any_bit_changed_is_not_found() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 64))
-def test_garbage_is_no_frame(garbage: bytes, start: int) -> None:
+def test_garbage_is_not_a_frame(garbage: bytes, start: int) -> None:
     assert frames_of(garbage) == []
     assert list(find_frames(memoryview(garbage), start, 0)) == []
 
 
 @pytest.mark.parametrize("place", [8, 4088, 4096, 4104, 8192, 12280, 20000])
-def test_a_frame_behind_unused_room_is_found_wherever_it_stands(place: int) -> None:
+def test_a_frame_after_unused_space_is_found_at_any_offset(place: int) -> None:
     whole = encode_facts(6, 5, FACTS)
     view = memoryview(bytes(place) + whole + bytes(20_000) + whole)
     assert [frame.start for frame in find_frames(view, 0, 0)] == [place, place + len(whole) + 20_000]
 
 
-def test_the_room_of_a_whole_file_is_passed_in_a_moment() -> None:
+def test_unused_space_of_a_whole_file_is_skipped_quickly() -> None:
     view = memoryview(bytes(64 << 20) + b"torn" * 50)
     started = time.process_time()
     assert list(find_frames(view, 96, 0)) == []
@@ -102,7 +124,7 @@ def test_every_cut_of_an_append_body_is_refused() -> None:
 HEADER = wal.Header(3, 17, 99, 98, "boot", 1 << 20)
 
 
-def test_a_log_header_comes_back_as_it_went_and_no_cut_or_change_of_it_does() -> None:
+def test_a_log_header_decodes_and_every_cut_or_change_is_refused() -> None:
     whole = wal.encode_header(HEADER)
     assert len(whole) == wal.HEADER_BYTES
     assert wal.decode_header(memoryview(whole)) == HEADER
@@ -115,7 +137,7 @@ def test_a_log_header_comes_back_as_it_went_and_no_cut_or_change_of_it_does() ->
 
 
 @given(st.binary(max_size=120))
-def test_garbage_is_no_log_header(garbage: bytes) -> None:
+def test_garbage_is_not_a_log_header(garbage: bytes) -> None:
     assert wal.decode_header(memoryview(garbage)) is None
 
 
@@ -141,13 +163,13 @@ def test_every_cut_and_every_change_of_a_snapshot_is_noticed() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_no_snapshot(garbage: bytes) -> None:
+def test_garbage_is_not_a_snapshot(garbage: bytes) -> None:
     with pytest.raises(CorruptStorage):
         read_snapshot(disk_with("snapshots/000000000001.snap", garbage), 1)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=60), max_size=3))
-def test_a_whole_snapshot_of_garbage_is_corrupt_and_nothing_else(sections: list[bytes]) -> None:
+def test_a_valid_snapshot_with_garbage_sections_is_corrupt(sections: list[bytes]) -> None:
     disk = FakeDisk()
     disk.make_directory("")
     write_snapshot(disk, 1, sections)
@@ -162,7 +184,7 @@ def test_a_whole_snapshot_of_garbage_is_corrupt_and_nothing_else(sections: list[
 
 def test_every_cut_of_an_image_is_refused() -> None:
     header = encode_image(HeaderImage({0: 5}, 9, 2, 1000, True, lsns={0: 8}))
-    topic = encode_image(TopicImage(1, "a", TopicConfig(), 1, None, None, []))
+    topic = encode_image(TopicImage(1, "a", 1, [], TopicConfig()))
     for cut in range(len(header)):
         with pytest.raises(msgspec.MsgspecError):
             decode_header(header[:cut])
@@ -191,7 +213,7 @@ def segment() -> tuple[Disk, SegmentInfo]:
     return disk, write_segment(disk, BASE, [PAGE], [(b'"t"', [8])])
 
 
-def test_a_segment_comes_back_as_it_went(segment: tuple[Disk, SegmentInfo]) -> None:
+def test_a_segment_reads_back_what_was_written(segment: tuple[Disk, SegmentInfo]) -> None:
     disk, info = segment
     file = SegmentFile(disk, BASE, info)
     file.verify()
@@ -264,7 +286,7 @@ def test_garbage_is_an_invalid_request(garbage: bytes) -> None:
 
 
 @given(st.integers(0, len(BODY) - 1), st.binary(max_size=4))
-def test_a_spoiled_append_request_is_invalid_or_still_a_batch_of_whole_texts(place: int, spoilt: bytes) -> None:
+def test_a_changed_append_request_is_invalid_or_a_valid_batch(place: int, spoilt: bytes) -> None:
     try:
         batch = decode_batch(BODY[:place] + spoilt + BODY[place + 1 :], Limits())
     except InvalidRequest:
@@ -274,3 +296,47 @@ def test_a_spoiled_append_request_is_invalid_or_still_a_batch_of_whole_texts(pla
     assert len(texts) == batch.count
     for text in texts:
         json.loads(text)
+
+
+# Large frames
+
+
+def some_pages(count: int, length: int, rich: bool) -> list[Page]:
+    pages = []
+    for number in range(count):
+        first = number * 3 + 1
+        data = SEPARATOR.join([b'"%b"' % (bytes([97 + each]) * length) for each in range(3)])
+        metas = b'{"a":1}\0\0' if rich and number % 2 else None
+        tags = b'"t"\0\0"u"' if rich else None
+        pages.append(make_page(first, 3, 5, data, metas, None, tags))
+    return pages
+
+
+@pytest.mark.parametrize("rich", [False, True])
+@pytest.mark.parametrize("key", [None, b"key"])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_an_append_in_pages_is_the_frame_of_all_of_them_together(count: int, key: bytes | None, rich: bool) -> None:
+    pages = some_pages(count, 10, rich)
+    whole = fold(pages)
+    one_time = make_page(1, whole.count, 5, whole.data, whole.metas, whole.nodes, whole.tags)
+    assert b"".join(encode_append_pages(7, 3, 9, 2, pages, key)) == encode_append(7, 3, 9, 2, one_time, key)
+
+
+@pytest.mark.parametrize("rich", [False, True])
+@pytest.mark.parametrize(("count", "length"), [(3, 10), (40, 30_000), (400, 2000)])
+def test_large_facts_in_parts_are_the_frame_of_them_in_one_piece(count: int, length: int, rich: bool) -> None:
+    pages = some_pages(count, length, rich)
+    facts: list[Fact] = [
+        *FACTS,
+        *[Appended(1, 2, page, None if number else "key") for number, page in enumerate(pages)],
+        Staged("stage", 3, [StagedPart(1, page) for page in pages], 77),
+        TopicDeleted(5),
+    ]
+    frame = frame_of(7, 3, facts)
+    assert isinstance(frame, list) is (count * length > 1000)
+    text = frame if isinstance(frame, bytes) else b"".join(frame)
+    body = msgspec.msgpack.encode(facts)
+    assert text[HEAD_BYTES : HEAD_BYTES + len(body)] == body
+    (found,) = frames_of(text)
+    assert decode(found) == facts
+    assert len(text) % 8 == 0

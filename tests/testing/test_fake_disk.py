@@ -455,7 +455,7 @@ def test_truncated_bytes_may_be_zeros_when_the_file_has_grown_again() -> None:
     assert {tree["log"] for tree in after_cuts(disk)} == {b"x" * 100, b"x" * 10 + bytes(90), b"x" * 10}
 
 
-def test_old_tail_may_stand_behind_what_was_written_after_an_unsynced_truncation() -> None:
+def test_old_tail_may_follow_what_was_written_after_an_unsynced_truncation() -> None:
     disk = FakeDisk(sector_bytes=4)
     durable(disk, "log", b"oldoldoldold")
     file = disk.open("log")
@@ -652,7 +652,7 @@ def test_kill_during_a_write_leaves_a_prefix_of_it() -> None:
 
 @pytest.mark.parametrize("step", range(len(STEPS)))
 @pytest.mark.parametrize("fault", [errno.EIO, OSError(errno.EIO, "broken")])
-def test_step_fails_as_it_was_told_and_changes_nothing(step: int, fault: Fault) -> None:
+def test_step_fails_as_configured_and_changes_nothing(step: int, fault: Fault) -> None:
     cut = FakeDisk(cut_at=step)
     with pytest.raises(PowerCut):
         every_kind_of_step(cut)

@@ -1,9 +1,9 @@
-"""Files: rows become Parquet, by day, with what the Delta log is to say about each file.
+"""Files: write rows as Parquet files, one per day, with the statistics of each file for the Delta log.
 
-Row groups have at least 131,072 rows where there are as many, unless they would take more than 64 MB in memory first. The
-smallest and largest seq, epoch, partition, time and gap_from stand both in the Parquet files and in the log, so that readers
-skip files without opening them and row groups without reading them. The log has the other columns as well, texts cut
-short: delta-rs gives a pyarrow dataset the bounds of every column, and takes one without bounds for one without values.
+A row group is closed at 131,072 rows or 64 MB in memory, whichever comes first. The minimum and maximum of seq, epoch,
+partition, ts and gap_from are both in the Parquet files and in the log: readers skip files without opening them and row
+groups without reading them. The log also has the bounds of the other columns, with texts truncated: delta-rs passes the
+bounds of every column to a pyarrow dataset, and treats a column without bounds as a column without values.
 """
 
 import datetime
@@ -22,7 +22,7 @@ from topics.archive.rows import DAY_US
 
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
-# Columns with statistics in the files themselves. Nobody looks for a range of texts, and they may be long.
+# Columns with statistics in the files. Texts have none: no query filters by a range of texts, and they may be long.
 _IN_FILES = ("partition", "epoch", "seq", "ts", "gap_from")
 _TEXT_MOST = 32
 _LAST_CHARACTER = "\U0010ffff"
@@ -30,7 +30,7 @@ _EPOCH_DAY = datetime.date(1970, 1, 1)
 
 
 class Added(Struct, frozen=True):
-    """A whole file that the log does not name yet."""
+    """A complete file that the log does not name yet."""
 
     path: str
     date: str
@@ -40,13 +40,13 @@ class Added(Struct, frozen=True):
 
 
 class FileWriter:
-    """Takes rows of one topic in any order; `close` gives the files. `abort` leaves nothing behind that it can remove."""
+    """Writes rows of one topic, in any order. `close` returns the files; `abort` removes them as far as possible."""
 
     def __init__(self, place: Place, topic: str, stem: str, schema: Any) -> None:
         self.rows = 0
         self._place = place
         self._directory = f"topic={quote(topic, safe='')}"
-        # Unique for each attempt, so that a task that is tried again never writes where the first one did.
+        # Unique for each attempt: a retried task never overwrites a file of the first attempt.
         self._stem = f"{stem}-{uuid.uuid4().hex[:16]}"
         self._schema = schema
         self._days: dict[int, _DayFile] = {}
@@ -88,7 +88,7 @@ class _DayFile:
         self._place = place
         self._path = path
         self._date = date
-        # Of bytes the log has no bounds.
+        # The Delta log has no bounds for binary columns.
         self._measured = [field.name for field in schema if field.type != pa.binary()]
         self._sink = place.create(path)
         texts = [field.name for field in schema if field.type in (pa.string(), pa.binary())]
@@ -98,7 +98,7 @@ class _DayFile:
                 schema,
                 compression="zstd",
                 compression_level=1,
-                # Payloads hardly ever repeat: a dictionary of them costs a pass and is thrown away.
+                # Payloads rarely repeat: building a dictionary costs a pass and it is then discarded.
                 use_dictionary=[name for name in texts if name not in ("data", "meta")],
                 write_statistics=[name for name in _IN_FILES if name in schema.names],
             )
@@ -132,7 +132,7 @@ class _DayFile:
             self._writer.close()
             self._sink.close()
         except (OSError, pa.ArrowException):
-            # Whatever failed before fails again here: the disk is full, or the place is gone.
+            # The first error repeats here: the disk is full, or the location is gone.
             pass
         self._place.remove(self._path)
 
@@ -153,16 +153,16 @@ class _DayFile:
                 self._most[name] = max(edges["max"], self._most.get(name, edges["max"]))
 
     def _stats(self) -> str:
-        told = {
+        stats = {
             "numRecords": self._rows,
             "minValues": {name: _at_least(name, value) for name, value in self._least.items()},
             "maxValues": {name: _at_most(name, value) for name, value in self._most.items()},
             "nullCount": self._missing,
         }
-        return msgspec.json.encode(told).decode()
+        return msgspec.json.encode(stats).decode()
 
 
-# Times in the form the log has for them end at milliseconds, texts are cut: rounded outwards, so that nothing is missed.
+# The log stores times in milliseconds and truncated texts. Bounds are rounded outwards, so that no file is skipped wrongly.
 
 
 def _at_least(name: str, value: Any) -> Any:

@@ -1,11 +1,11 @@
-"""History: what an archive holds of a range of seqs, in order.
+"""History: read a range of seqs from an archive, in order.
 
 A file is opened only if its statistics allow a row of the range to be in it, and of an opened file only such row groups
-are read. Compaction puts files together, and rows of several partitions stand in one file, so files do not follow each
-other by seq: a range is read in windows of as many seqs as should fit 64 MB, each window sorted.
+are read. Compaction merges files, and one file may hold rows of several partitions, so the seqs of files can overlap: a
+range is read in windows of about 64 MB, and each window is sorted.
 
-Only the newest instance (epoch) of a topic that is archived can be continued by the live topic. Rows of earlier ones stay
-in the table for those who query it.
+Only the newest archived instance (epoch) of a topic continues in the live topic. Rows of earlier instances remain in the
+table for queries.
 """
 
 import json
@@ -25,16 +25,16 @@ from topics.client import Client, Record, Tombstone
 
 WINDOW_BYTES = 64 << 20
 WINDOW_SEQS = 500_000
-# How much larger rows are in memory than in their file, in the worst of ordinary cases.
+# Assumed ratio of the size of rows in memory to their size in the file.
 _INFLATION = 8
 
 
 class HistoryGone(Exception):
-    """A file of the archive was removed (by a vacuum) after this read was planned. Read again: it will be planned anew."""
+    """A file of the archive was removed (by a vacuum) after this read was planned. Start the read again."""
 
 
 class History:
-    """One instance of a topic in an archive, as it was when this was made."""
+    """One instance of a topic in an archive, as of the construction of this object."""
 
     def __init__(self, ledger: Ledger, topic: str, epoch: int) -> None:
         self._ledger = ledger
@@ -51,11 +51,11 @@ class History:
         return self._ledger.files(self.topic)
 
     def next_seq(self, partition: int) -> int:
-        """The first seq that is not archived; 1 when nothing is."""
+        """Return the first seq that is not archived; 1 when nothing is archived."""
         return self._position.next_seq(self.epoch, partition)
 
     def earliest(self, partition: int) -> int:
-        """The first seq that was not lost before there was an archive."""
+        """Return the first seq that was not lost before the archive was created."""
         if self.next_seq(partition) == 1:
             return 1
         files = [file for file in self._files if not file.no_gaps and (file.min_gap_from or 1) <= 1]
@@ -65,7 +65,7 @@ class History:
         return 1 if lost is None else int(lost) + 1
 
     def first_at_or_after(self, partition: int, ts_ms: int) -> int | None:
-        """The first archived record of that time or later; None when all are earlier."""
+        """Return the seq of the first archived record at or after that time; None when all are earlier."""
         wanted = (ds.field("kind") == "record") & (ds.field("ts") >= pa.scalar(ts_ms * 1000, pa.timestamp("us", "UTC")))
         rows = _scan(self._ledger.place, self._files, partition, self.epoch, wanted, ["seq"])
         found = pc.min(rows.column("seq")).as_py() if rows.num_rows else None
@@ -75,7 +75,7 @@ class History:
         return [file for file in self._files if _may_hold(file, partition, self.epoch, first, last)]
 
     def read(self, partition: int, first: int, last: int) -> Iterator[Any]:
-        """Tables of rows (`rows.FILE_SCHEMA`), in order: the records first..last, and tombstones cut to that range."""
+        """Yield tables of rows (`rows.FILE_SCHEMA`) in order: the records first..last, and tombstones clipped to that range."""
         files = self.files_between(partition, first, last)
         return read_files(self._ledger.place, files, partition, self.epoch, first, last)
 
@@ -90,7 +90,7 @@ def read_files(
         end = min(last, at + step - 1)
         inside = [file for file in files if _may_hold(file, partition, epoch, at, end)]
         if not inside:
-            # Nothing but deleted records for a while: on to where the next file begins.
+            # All records of this window were deleted: continue at the start of the next file.
             later = [file.min_seq for file in files if file.min_seq is not None and file.min_seq > end]
             at = min(later, default=last + 1)
             continue
@@ -101,7 +101,7 @@ def read_files(
         reached = end
         if rows.num_rows:
             rows = _cut_gaps(rows.sort_by("seq"), at, last)
-            # A tombstone may reach beyond the window: nothing else stands there.
+            # A tombstone may end beyond the window; no other row lies in its range.
             reached = max(end, rows.column("seq")[-1].as_py())
             yield rows
         at = reached + 1
@@ -116,9 +116,9 @@ def read_records(
     from_ts: int | None = None,
     follow: bool = False,
 ) -> Iterator[Record | Tombstone]:
-    """As `Client.read`, beginning in the archive: records after the cursor, and a Tombstone where some are lost.
+    """Read as `Client.read` does, beginning in the archive: records after the cursor, and a Tombstone for lost ones.
 
-    A topic without an archive gives what is live. Raises ArchiveError when the table cannot be read.
+    For a topic without an archive it reads the live records only. Raises ArchiveError when the table cannot be read.
     """
     at = from_seq
     archived = 0
@@ -129,13 +129,13 @@ def read_records(
             for item in _archived_items(found, partition, at + 1, archived - 1, from_ts):
                 yield item
             at = archived - 1
-        for item in client.read(topic, at, follow=follow, from_ts=from_ts, partition=partition or None):
+        for item in client.read(topic, at, follow=follow, from_ts=from_ts, partition=partition):
             if (
                 isinstance(item, Tombstone)
                 and item.reason != "recreated"
                 and _archived_now(client, topic, partition, item)
             ):
-                # Evicted since we looked, but not before it was archived.
+                # Evicted after the archive was opened, and archived before that: read it from the archive.
                 at = item.gap_from - 1
                 break
             yield item
@@ -145,7 +145,7 @@ def read_records(
 
 
 def history_of(client: Client, topic: str) -> History | None:
-    """The history of the topic as it is now; None when it has no archive, or one in which nothing is yet."""
+    """Return the current history of the topic; None when it has no archive, or an empty one."""
     archive = client.archive(topic)
     if archive is None:
         return None
@@ -159,7 +159,7 @@ def history_of(client: Client, topic: str) -> History | None:
 
 
 def tombstones_in(rows: Any) -> bool:
-    """Whether a table of rows holds any; cheap enough to ask for each."""
+    """Return whether a table of rows has a tombstone. Constant time: it compares null counts."""
     return bool(rows.column("gap_from").null_count < rows.num_rows)
 
 
@@ -198,7 +198,7 @@ def _decoded(text: str | None) -> Any:
 
 
 def _window(files: list[StoredFile]) -> int:
-    """How many seqs to read at once, from what the files say about the size of their rows."""
+    """Return how many seqs to read at once, estimated from the row sizes of the files."""
     rows, size = sum([file.rows for file in files]), sum([file.bytes for file in files])
     per_row = max(64, size * _INFLATION // max(1, rows))
     return max(1000, min(WINDOW_SEQS, WINDOW_BYTES // per_row))
@@ -211,7 +211,7 @@ def _may_hold(file: StoredFile, partition: int, epoch: int, first: int, last: in
         return False
     if file.min_seq is None or file.min_seq <= last:
         return True
-    # A tombstone stands at its end, which may lie beyond the range that it reaches into.
+    # The seq of a tombstone is its last seq, which may lie beyond a range that the tombstone overlaps.
     return not file.no_gaps and (file.min_gap_from is None or file.min_gap_from <= last)
 
 
@@ -236,7 +236,7 @@ def _scan(place: Place, files: list[StoredFile], partition: int, epoch: int, wan
 
 
 def _cut_gaps(rows: Any, first: int, last: int) -> Any:
-    """Tombstones of which a part lies outside, cut to what lies inside."""
+    """Clip tombstones to first..last."""
     if not tombstones_in(rows):
         return rows
     gap_from = pc.max_element_wise(rows.column("gap_from"), pa.scalar(first, pa.int64()), skip_nulls=False)

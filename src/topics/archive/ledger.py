@@ -1,17 +1,22 @@
 """The ledger: a Delta table with the positions of its topics in the same log.
 
-Every commit of a topic carries application transactions, which Delta keeps by name with their newest version:
+Every commit of a topic carries application transactions. Delta keeps the newest version of each, by name:
 
     topics/<topic>                      version = epoch of the instance that is being archived
     topics/<topic>/<epoch>/partitions   version = how many partitions are known
     topics/<topic>/<epoch>/<partition>  version = the next seq to archive
 
-A commit says from where to where it moves each partition. It is refused when the table stands elsewhere, and since the
-first of these transactions is in every commit of the topic, two that race conflict in the log itself: one of them wins,
-the other is told so. Neither needs the memory of whoever writes: with its checkpoint lost, a writer goes on where the
-table stands. Other topics, compaction and vacuum do not conflict, so topics may share a table.
+Guarantees:
+- A commit names the first and last seq of each partition it moves. It is refused with Overtaken unless the table's
+  positions equal the first seqs.
+- Every commit of a topic contains its first transaction, so two concurrent commits conflict in the Delta log: one
+  succeeds, the other raises Overtaken.
+- A writer needs no state of its own. When its checkpoint is lost, it continues at the table's positions.
+- Commits of other topics, compaction and vacuum do not conflict, so topics may share a table.
 """
 
+import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -24,29 +29,39 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from topics.archive.files import ROW_GROUP_ROWS, Added
-from topics.archive.place import Place
+from topics.archive.place import DELTA_LOG, Place, local_path
 from topics.archive.rows import PARTITION_BY, QUARANTINE_SCHEMA, SCHEMA
+from topics.model.archive import DEFAULT_VACUUM_HOURS
+from topics.model.location import QUARANTINE
 
-# Files are put together until they have about this size.
+# Target size of a compacted file.
 COMPACT_BYTES = 128 << 20
-# A commit is tried again when another one took its version, which a busy table with several writers can do often.
+# The table property for how long checkpoints of the log list removed files. Vacuum deletes only listed files, so the
+# list must outlive the vacuum delay; the margin is a week, in which at least one vacuum runs.
+REMOVALS_KEPT = "delta.deletedFileRetentionDuration"
+VACUUM_MARGIN_HOURS = 168
+# Files that remain when a process is killed while it creates a table; the second pattern adds the directories of topics.
+_UNFINISHED_COMMIT = re.compile(rf"{DELTA_LOG}/(_commit_.*\.json\.tmp|\d{{20}}\.json#\d+)")
+_WRITTEN_AHEAD = re.compile(rf"topic=[^/]+|{_UNFINISHED_COMMIT.pattern}")
+# A commit is retried when another one took its version, which is frequent in a table with several writers.
 _COMMIT_RETRIES = 50
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ArchiveError(Exception):
-    """The table cannot be used as it is. Says which table and why."""
+    """The table cannot be used. The message names the table and the reason."""
 
 
 class NoTable(ArchiveError):
-    """There is no table at that place: nothing has been archived yet, or somebody has removed it."""
+    """There is no table at that place: nothing has been archived yet, or the table was removed."""
 
 
 class Overtaken(ArchiveError):
-    """The table does not stand where this commit begins: another writer was faster. Plan again from where it stands."""
+    """The table's positions differ from the start of this commit: another writer committed first. Plan again from them."""
 
 
 class Position(Struct, frozen=True):
-    """How far a topic is archived: of this epoch, the next seq of each partition."""
+    """How far a topic is archived: its epoch, and the next seq to archive of each partition."""
 
     epoch: int
     next_seqs: tuple[int, ...]
@@ -57,12 +72,12 @@ class Position(Struct, frozen=True):
         return self.next_seqs[partition]
 
 
-# A topic of which nothing has been archived; epochs begin at 1.
+# The position of a topic without archived records; epochs begin at 1.
 NOWHERE = Position(0, ())
 
 
 class StoredFile(Struct, frozen=True):
-    """A file of the table, with its statistics. None where the log has none: then it may hold anything."""
+    """A file of the table with its statistics. None where the log has no statistic: the file may hold any value."""
 
     path: str
     rows: int
@@ -74,12 +89,12 @@ class StoredFile(Struct, frozen=True):
     min_seq: int | None
     max_seq: int | None
     min_gap_from: int | None
-    # Whether the log says that no row of it is a tombstone.
+    # Whether the log guarantees that the file has no tombstone.
     no_gaps: bool
 
 
 class Move(Struct, frozen=True):
-    """Of a partition: archived up to, but not including, `first`; after the commit up to and including `last`."""
+    """Move a partition from `first`, the next seq to archive before the commit, to `last`, the last archived seq after it."""
 
     partition: int
     first: int
@@ -87,7 +102,7 @@ class Move(Struct, frozen=True):
 
 
 class Ledger:
-    """One table. Threads may share it."""
+    """The log of one table. Thread-safe."""
 
     def __init__(self, uri: str, table: Any, schema: Any) -> None:
         self.uri = uri
@@ -103,7 +118,7 @@ class Ledger:
 
     @property
     def table_id(self) -> str:
-        """Another one when the table was removed and made again."""
+        """The id that Delta gave the table. It changes when the table is removed and created again."""
         return str(self._table.metadata().id)
 
     @property
@@ -111,7 +126,7 @@ class Ledger:
         return int(self._table.version())
 
     def refresh(self) -> None:
-        """See what has been committed since. Raises ArchiveError when the table is not there any more."""
+        """Load the commits made since the last refresh. Raises ArchiveError when the table no longer exists."""
         with self._lock:
             self._refresh()
 
@@ -120,7 +135,7 @@ class Ledger:
             return self._position(topic)
 
     def archived_through(self, topic: str) -> dict[int, tuple[int, int]]:
-        """For each partition the epoch and the next seq that is not archived yet."""
+        """Return the epoch and the next seq to archive of each partition."""
         found = self.position(topic)
         return {number: (found.epoch, next_seq) for number, next_seq in enumerate(found.next_seqs)}
 
@@ -133,10 +148,10 @@ class Ledger:
         files: list[Added],
         note: dict[str, str] | None = None,
     ) -> int:
-        """Add the files and move the positions, all or nothing. The table's version then.
+        """Add the files and move the positions atomically; return the new version of the table.
 
-        Raises Overtaken when the table does not stand at the beginning of the moves, or another commit of the topic came
-        in between; nothing has been changed then.
+        Raises Overtaken, without any change, when the table's positions are not the first seqs of the moves, or when
+        another commit of the topic succeeded first.
         """
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -172,12 +187,12 @@ class Ledger:
             except CommitFailedError as error:
                 raise Overtaken(f"{self.uri}: another commit of topic {topic} came in between ({error})") from error
             except (DeltaError, OSError) as error:
-                raise ArchiveError(f"cannot commit to {self.uri}: {error}") from error
+                raise ArchiveError(f"cannot commit to {self.uri}: {one_line(error)}") from error
             self._refresh()
             return self.version
 
     def files(self, topic: str) -> list[StoredFile]:
-        """The files that hold rows of the topic."""
+        """Return the files that hold rows of the topic."""
         with self._lock:
             version, found = self._files.get(topic, (-1, []))
             if version != self.version:
@@ -186,11 +201,22 @@ class Ledger:
                 self._files[topic] = (self.version, found)
             return found
 
+    def commit_notes(self, after_version: int) -> list[dict[str, str]]:
+        """Return the `topics.*` metadata of the commits after that version, newest first."""
+        with self._lock, self._reading():
+            newer = self.version - after_version
+            found = self._table.history(newer) if newer > 0 else []
+        return [
+            {name: str(value) for name, value in each.items() if name.startswith("topics.")}
+            for each in found
+            if int(each.get("version", after_version + 1)) > after_version
+        ]
+
     def compact(self, topic: str) -> int:
-        """Put small files of the topic together; how many went. Rows, positions and order stay as they are."""
+        """Merge small files of the topic and return how many were replaced. Rows and positions do not change."""
         from deltalake import DeltaTable, WriterProperties
 
-        # A table object of its own: this may take long, and commits must not wait for it.
+        # A separate table object: compaction may take long, and commits must not wait for it.
         table = DeltaTable(self.uri)
         done = table.optimize.compact(
             partition_filters=[("topic", "=", topic)],
@@ -203,16 +229,17 @@ class Ledger:
         return int(done["numFilesRemoved"])
 
     def vacuum(self, hours: int) -> int:
-        """Remove files that the table has not named for so long: compacted ones, and those of writers that died.
+        """Delete files that were removed from the table by compaction or erasure at least `hours` ago.
 
-        How many went. A file is younger than that while its commit is under way, so `hours` must be at least 1.
+        Returns how many. Files that the log never named are kept.
         """
         from deltalake import DeltaTable
 
         if hours < 1:
             raise ValueError("a vacuum needs at least 1 hour")
-        removed = DeltaTable(self.uri).vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
-        return len(removed)
+        table = DeltaTable(self.uri)
+        _remember_removals(table, hours)
+        return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=False))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -221,7 +248,7 @@ class Ledger:
         try:
             yield
         except (DeltaError, OSError) as error:
-            raise ArchiveError(f"cannot read {self.uri}: {error}") from error
+            raise ArchiveError(f"cannot read {self.uri}: {one_line(error)}") from error
 
     def _refresh(self) -> None:
         with self._reading():
@@ -245,18 +272,18 @@ class Ledger:
 
 
 def open_archive(uri: str, *, create: bool = False) -> Ledger:
-    """Raises NoTable when there is none, ArchiveError when it is none of ours or cannot be read."""
+    """Open an archive. Raises NoTable when there is none, ArchiveError when the table is not an archive or cannot be read."""
     return _open(uri, SCHEMA, create)
 
 
 def open_quarantine(uri: str, *, create: bool = False) -> Ledger | None:
-    """The table beside an archive for what could not be converted; None when there is none."""
+    """Open the table for records of an archive that could not be converted; None when it does not exist."""
     beside = quarantine_uri(uri)
     return _open(beside, QUARANTINE_SCHEMA, True) if create or _is_table(beside) else None
 
 
 def quarantine_uri(uri: str) -> str:
-    return uri.rstrip("/") + "_quarantine"
+    return uri.rstrip("/") + QUARANTINE
 
 
 def _open(uri: str, schema: Any, create: bool) -> Ledger:
@@ -264,14 +291,16 @@ def _open(uri: str, schema: Any, create: bool) -> Ledger:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError as error:
-        raise ArchiveError("archives need deltalake: pip install 'topics[spark]'") from error
+        raise ArchiveError("archives need deltalake: pip install 'topics-engine[spark]'") from error
 
+    _check_location(uri, create=create)
     try:
         try:
             table = DeltaTable(uri)
         except TableNotFoundError:
             if not create:
                 raise
+            _check_empty(uri, written_ahead=schema is QUARANTINE_SCHEMA)
             table = _create(uri, schema)
         protocol = table.protocol()
         found = pa.schema(table.schema().to_arrow())
@@ -279,7 +308,7 @@ def _open(uri: str, schema: Any, create: bool) -> Ledger:
     except TableNotFoundError as error:
         raise NoTable(f"there is no table at {uri}") from error
     except (DeltaError, OSError) as error:
-        raise ArchiveError(f"cannot open {uri}: {error}") from error
+        raise ArchiveError(f"cannot open {uri}: {one_line(error)}") from error
     if protocol.min_reader_version > 1:
         raise ArchiveError(
             f"the table at {uri} uses features that are not read here (deletion vectors, column mapping)"
@@ -293,18 +322,69 @@ def _open(uri: str, schema: Any, create: bool) -> Ledger:
     return Ledger(uri, table, schema)
 
 
+def _check_location(uri: str, *, create: bool) -> None:
+    """Raise ArchiveError for a local path that cannot hold a table; with `create`, make its directory.
+
+    The error of the operating system gives the reason in one line; the error of delta-rs often omits it.
+    """
+    if "\0" in uri:
+        raise ArchiveError(f"cannot use {uri!r}: a path has no NUL character")
+    local = local_path(uri)
+    if local is None:
+        return
+    if os.path.exists(local) and not os.path.isdir(local):
+        raise ArchiveError(f"cannot use {uri}: {local} is a file, not a directory")
+    if create:
+        try:
+            os.makedirs(local, exist_ok=True)
+        except OSError as error:
+            raise ArchiveError(f"cannot make a table at {uri}: {error.filename or local}: {error.strerror}") from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of a delta-rs error in one line, without terminal colours."""
+    return " ".join(_COLOUR.sub("", str(error)).split())
+
+
+def _check_empty(uri: str, *, written_ahead: bool) -> None:
+    """Raise ArchiveError when the location holds files that do not belong to an archive.
+
+    With `written_ahead`, directories of topics are accepted: tasks write files before the first commit creates the table.
+    """
+    ours = _WRITTEN_AHEAD if written_ahead else _UNFINISHED_COMMIT
+    foreign = [name for name in Place(uri).names() if name != DELTA_LOG and not ours.fullmatch(name)]
+    if foreign:
+        raise ArchiveError(
+            f"{uri} is not empty and holds no archive of topics (it has {foreign[0]!r}): use another place"
+        )
+
+
+def _remember_removals(table: Any, hours: int) -> None:
+    """Make the log list removed files for longer than the vacuum delay: a file that is no longer listed is never deleted."""
+    text = table.metadata().configuration.get(REMOVALS_KEPT) or ""
+    kept = re.fullmatch(r"interval (\d+) hours", text)
+    if kept is None or int(kept[1]) < hours + VACUUM_MARGIN_HOURS:
+        table.alter.set_table_properties({REMOVALS_KEPT: f"interval {hours + VACUUM_MARGIN_HOURS} hours"})
+
+
 def _create(uri: str, schema: Any) -> Any:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        return DeltaTable.create(uri, schema, partition_by=PARTITION_BY, description="An archive of topics")
+        return DeltaTable.create(
+            uri,
+            schema,
+            partition_by=PARTITION_BY,
+            description="An archive of topics",
+            configuration={REMOVALS_KEPT: f"interval {DEFAULT_VACUUM_HOURS + VACUUM_MARGIN_HOURS} hours"},
+        )
     except (DeltaError, OSError) as error:
-        # Two that begin at once: the one that came second finds the other's table.
+        # Another process may have created the table at the same time: use that one.
         try:
             return DeltaTable(uri)
         except (DeltaError, OSError):
-            raise ArchiveError(f"cannot make a table at {uri}: {error}") from error
+            raise ArchiveError(f"cannot make a table at {uri}: {one_line(error)}") from error
 
 
 def _is_table(uri: str) -> bool:

@@ -1,21 +1,19 @@
-"""Pieces: a task copies a range of seqs into files, the driver puts the pieces of a batch into the table with one commit.
+"""Pieces: a task copies a range of seqs into files, the driver adds the pieces of a batch to the table with one commit.
 
-A piece says from where to where it goes; the commit is refused unless the table stands where the batch begins. So a batch
-that is tried again, by the same driver or another one, in the same pieces or in others, is in the table once. Files of
-pieces that were never committed are named by nobody and go with the next vacuum.
+A piece names its first and last seq. The commit is refused unless the table's positions are the first seqs of the batch. So
+a batch that is retried, by the same driver or another one, in the same pieces or in others, is in the table once. Files of
+pieces that were never committed are not in the log, and no reader opens them.
 
-The quarantine is a table of its own and has no commit in common with the archive, so it is committed first, with positions
-of its own: when the driver dies between the two, the batch is tried again and what is in the quarantine already is known.
+The quarantine is a separate table, and no commit covers both tables. It is committed first and has its own positions: when
+the driver dies between the two commits, the retried batch skips the records that are already in the quarantine.
 """
 
 import itertools
-import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pyarrow as pa
 from msgspec import Struct
 
 from topics.archive.files import Added, FileWriter
@@ -30,6 +28,7 @@ from topics.archive.rows import (
     tombstone_row,
 )
 from topics.client import Client
+from topics.client.range_pages import arrow_page, check_page
 
 PAGE_RECORDS = 100_000
 
@@ -37,7 +36,7 @@ PAGE_RECORDS = 100_000
 class Work(Struct, frozen=True):
     """Copy seqs first..last of one partition.
 
-    Or, with `begins`: the topic was created again with that epoch, and this tells so of the old instance from `first` on.
+    With `begins`, the topic was created again with that epoch: write a `recreated` tombstone at `first` of the old instance.
     """
 
     topic: str
@@ -45,13 +44,13 @@ class Work(Struct, frozen=True):
     epoch: int
     first: int
     last: int
-    # What cannot be converted below this is in the quarantine already.
+    # Records below this seq that cannot be converted are already in the quarantine.
     quarantine_from: int = 1
     begins: int | None = None
 
 
 class Piece(Struct, frozen=True):
-    """What became of one piece of work."""
+    """The files and counts that one piece of work produced."""
 
     work: Work
     files: list[Added]
@@ -63,7 +62,7 @@ class Piece(Struct, frozen=True):
 
 
 class Committed(Struct, frozen=True):
-    """`repeated`: all of it had been committed before, and nothing was done."""
+    """The result of a commit. `repeated`: the batch had been committed before, and nothing was written."""
 
     version: int
     records: int
@@ -73,11 +72,11 @@ class Committed(Struct, frozen=True):
 
 
 class Lost(ArchiveError):
-    """Records that were there when the work was planned are not there any more, and the server does not say why."""
+    """Records that existed when the work was planned are gone, and the server gave no tombstone for them."""
 
 
 def copy_piece(client: Client, work: Work, place: Place, quarantine: Place) -> Piece:
-    """Copy it into files that no log names yet. When it fails, files it began are removed."""
+    """Copy the work into files that no log names yet. On failure its files are removed."""
     copying = _Copying(work, place, quarantine)
     try:
         if work.begins is not None:
@@ -95,44 +94,49 @@ def copy_piece(client: Client, work: Work, place: Place, quarantine: Place) -> P
 
 
 def commit_pieces(archive: Ledger, topic: str, pieces: list[Piece], note: dict[str, str] | None = None) -> Committed:
-    """Put all of them into the table, once. Raises Overtaken when the table does not stand where they begin."""
+    """Add all pieces to the table once. Raises Overtaken when the table's positions are not their first seqs."""
     epoch = max([piece.work.begins or piece.work.epoch for piece in pieces])
     moves = _moves([piece.work for piece in pieces if piece.work.begins is None])
     partitions = max([move.partition + 1 for move in moves], default=0)
     archive.refresh()
     at = archive.position(topic)
-    # That an old instance has ended is told in the commit that begins the new one.
+    # The tombstone that ends the old instance is in the commit that begins the new one.
     done = all([at.next_seq(epoch, move.partition) > move.last for move in moves])
     if at.epoch > epoch or (at.epoch == epoch and done):
         return Committed(archive.version, 0, 0, 0, repeated=True)
     _commit_quarantine(archive.uri, pieces, topic, epoch, partitions)
     files = [file for piece in pieces for file in piece.files]
-    version = archive.commit(topic, epoch, partitions, moves, files, note)
-    return Committed(
-        version,
-        sum([piece.records for piece in pieces]),
-        sum([piece.lost for piece in pieces]),
-        sum([piece.quarantined for piece in pieces]),
-    )
+    counts = {
+        "records": sum([piece.records for piece in pieces]),
+        "lost": sum([piece.lost for piece in pieces]),
+        "quarantined": sum([piece.quarantined for piece in pieces]),
+    }
+    notes = {**(note or {}), **{f"topics.{name}": str(count) for name, count in counts.items()}}
+    version = archive.commit(topic, epoch, partitions, moves, files, notes)
+    return Committed(version, counts["records"], counts["lost"], counts["quarantined"])
 
 
 def pages(client: Client, work: Work) -> Iterator[tuple[list[Any], dict[str, Any] | None]]:
-    """Arrow batches with the tombstone that stands before them, if any, up to the end of the work."""
+    """Yield Arrow batches with the tombstone that precedes them, if any, up to the end of the work.
+
+    Raises Overtaken when the topic was created again, IncompletePage when a page does not cover what it claims to, and
+    Lost when the topic ends before the work does.
+    """
     at = work.first - 1
     while at < work.last:
         stream = client.diff_arrow(
             work.topic, at, to_seq=work.last, limit=PAGE_RECORDS, epoch=work.epoch, partition=work.partition
         )
-        reader = pa.ipc.open_stream(stream)
-        told = {name.decode(): json.loads(value) for name, value in reader.schema.metadata.items()}
-        if told["epoch"] != work.epoch:
+        page = arrow_page(stream)
+        if page.epoch != work.epoch:
             raise Overtaken(f'topic "{work.topic}" was deleted and created again while it was being archived')
-        tombstone = told["tombstone"]
+        check_page(work.topic, work.partition, at, work.last, page)
+        tombstone = page.tombstone
         if tombstone is not None:
             first, last = max(at + 1, tombstone["gap_from"]), min(work.last, tombstone["gap_to"])
             tombstone = {**tombstone, "gap_from": first, "gap_to": last} if first <= last else None
-        yield list(reader), tombstone
-        moved = min(told["next_from_seq"], work.last)
+        yield page.batches, tombstone
+        moved = min(page.next_from_seq, work.last)
         if moved <= at:
             raise Lost(
                 f'topic "{work.topic}" partition {work.partition}: records {at + 1} to {work.last} were there when this '
@@ -182,7 +186,7 @@ class _Copying:
 
 
 def _ahead(items: Iterator[Any]) -> Iterator[Any]:
-    """The same items, each fetched while the one before it is used: the server works while files are written."""
+    """Yield the same items, fetching the next one while the current one is used: requests overlap with file writes."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, items, None)
         while (item := waiting.result()) is not None:
@@ -191,7 +195,7 @@ def _ahead(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def _moves(works: list[Work]) -> list[Move]:
-    """From where to where each partition goes. Raises ArchiveError when the pieces do not fit together."""
+    """Return one move for each partition. Raises ArchiveError when the works of a partition are not contiguous."""
     by_partition: dict[int, list[Work]] = {}
     for work in sorted(works, key=lambda each: (each.partition, each.first)):
         by_partition.setdefault(work.partition, []).append(work)
@@ -217,12 +221,12 @@ def _commit_quarantine(uri: str, pieces: list[Piece], topic: str, epoch: int, pa
     files: list[Added] = []
     for partition in sorted({piece.work.partition for piece in broken}):
         mine = [piece for piece in broken if piece.work.partition == partition]
-        stands = at.next_seq(epoch, partition)
-        if stands > max([piece.work.last for piece in mine]):
+        next_seq = at.next_seq(epoch, partition)
+        if next_seq > max([piece.work.last for piece in mine]):
             continue
-        if any([stands > max(piece.work.first, piece.work.quarantine_from) for piece in mine]):
-            raise Overtaken(f"{ledger.uri} has topic {topic} partition {partition} up to {stands - 1} already")
-        moves.append(Move(partition, stands, max([piece.work.last for piece in mine])))
+        if any([next_seq > max(piece.work.first, piece.work.quarantine_from) for piece in mine]):
+            raise Overtaken(f"{ledger.uri} has topic {topic} partition {partition} up to {next_seq - 1} already")
+        moves.append(Move(partition, next_seq, max([piece.work.last for piece in mine])))
         files += [file for piece in mine for file in piece.quarantine_files]
     if moves:
         ledger.commit(topic, epoch, partitions, moves, files)

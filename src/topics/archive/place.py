@@ -1,8 +1,8 @@
-"""A place: the directory or bucket that a table lies in, and how its data files are written and read.
+"""A place: the directory or bucket of a table, and how its data files are written and read.
 
-Local directories are written directly, and a file is synced before anybody is told of it: after a power cut the Delta log
-must not name a file that is not there. Every other location goes through delta-rs, which knows how to reach it and takes
-its credentials from the environment.
+Local directories are written directly. A file is synced before a commit names it: after a power cut the Delta log must not
+name a file that does not exist. Every other location goes through delta-rs, which takes its credentials from the
+environment.
 """
 
 import os
@@ -12,9 +12,11 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+DELTA_LOG = "_delta_log"
+
 
 def local_path(uri: str) -> str | None:
-    """The directory of a local URI; None for any other."""
+    """Return the directory of a local URI; None for any other URI."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return unquote(parts.path)
@@ -22,14 +24,14 @@ def local_path(uri: str) -> str | None:
 
 
 class Place:
-    """Paths are relative to the table, `/` between."""
+    """The files of one table. Paths are relative to the table and use `/`."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._local = local_path(uri)
 
     def create(self, path: str) -> Any:
-        """An open, empty file to write to; `keep` or `remove` it after closing."""
+        """Open a new file for writing. After closing it the caller calls `keep` or `remove`."""
         if self._local is None:
             return self.filesystem().open_output_stream(path)
         whole = os.path.join(self._local, path)
@@ -37,7 +39,7 @@ class Place:
         return pa.OSFile(whole, "wb")
 
     def keep(self, path: str) -> int:
-        """From here on a closed file survives a power cut. Its size in bytes."""
+        """Sync a closed file, so that it survives a power cut. Returns its size in bytes."""
         if self._local is None:
             return int(self.filesystem().get_file_info(path).size)
         whole = os.path.join(self._local, path)
@@ -46,7 +48,7 @@ class Place:
         return os.path.getsize(whole)
 
     def remove(self, path: str) -> None:
-        """Tidiness only: a file that nobody named is removed by the next vacuum anyway."""
+        """Delete a file that no commit names. Failures are ignored: a left-over file costs space and is never read."""
         try:
             if self._local is None:
                 self.filesystem().delete_file(path)
@@ -55,8 +57,17 @@ class Place:
         except (OSError, NotImplementedError):
             pass
 
+    def names(self) -> list[str]:
+        """List the entries of the table's directory and of its Delta log. Empty when the directory does not exist."""
+        filesystem = self.filesystem()
+        found: list[str] = []
+        for directory in ("", DELTA_LOG):
+            selector = pafs.FileSelector(directory, allow_not_found=True, recursive=False)
+            found += [info.path.strip("/") for info in filesystem.get_file_info(selector)]
+        return found
+
     def filesystem(self) -> Any:
-        """For pyarrow, with the table as its root."""
+        """Return a pyarrow file system with the table as its root."""
         if self._local is not None:
             return pafs.SubTreeFileSystem(self._local, pafs.LocalFileSystem())
         from deltalake.fs import DeltaStorageHandler

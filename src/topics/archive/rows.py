@@ -1,18 +1,18 @@
-"""Rows of an archive: what a page of the server becomes, column by column, and which records cannot become one.
+"""Rows of an archive: the columns, and which records cannot be converted to a row.
 
     topic, date          the partition columns of the table; date is the UTC day of ts
     partition, epoch, seq, ts, node, tag, data, meta
                          the record, as the Spark source gives it; data and meta are the client's own JSON text
     kind                 `record`, or `tombstone` for a range of records that are not here
-    gap_from, reason     of a tombstone: it stands for gap_from..seq, and why they are gone; ts is when that was noticed
+    gap_from, reason     of a tombstone: it covers gap_from..seq, and why they are gone; ts is when the loss was detected
 
 The reasons are those of the server's tombstones (`cap`, `ttl`, `mixed`, `source_trim`), and two of the archive's own:
-`recreated` (the topic was deleted and created again: what its old instance held from here on, if anything, was not
-archived; the end is not known) and `quarantined` (the record is in the quarantine table instead).
+`recreated` (the topic was deleted and created again: records of the old instance from this seq on, if there were any, were
+not archived; the end is not known) and `quarantined` (the record is in the quarantine table instead).
 
-A record cannot become a row when a text of it is not Unicode, or when its time lies outside the years 1 to 9999, which are
-all that a date of Delta can say. The server accepts neither: such a record comes from damage or from another program, and
-must stop nothing. Half surrogates (`"\\ud800"`) are escapes in the JSON text, so they are archived as they stand.
+A record cannot be converted when one of its texts is not UTF-8, or when its time lies outside the years 1 to 9999, the range
+of a Delta date. The server accepts neither, so such a record comes from damage or from another program; it must not stop
+the archive. Lone surrogates (`"\\ud800"`) are escapes in the JSON text and are archived unchanged.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ _FIELDS = [
 ]
 PARTITION_BY = ["topic", "date"]
 SCHEMA = pa.schema(_FIELDS)
-# What stands in the files: the partition columns stand in their paths and in the log.
+# The columns in the files; the partition columns are in their paths and in the log.
 FILE_SCHEMA = pa.schema(_FIELDS[2:])
 # The quarantine keeps bytes as bytes. `date` is the day on which the record was put there.
 QUARANTINE_SCHEMA = pa.schema(
@@ -59,7 +59,7 @@ _LAST_US = 253_402_300_799_000_000
 
 
 def record_rows(page: Any, partition: int, epoch: int) -> Any:
-    """A page (seq, ts, node, tag, data, meta) as rows of the table."""
+    """Convert a page (seq, ts, node, tag, data, meta) to rows of the table."""
     count = page.num_rows
     columns = {
         "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
@@ -73,7 +73,7 @@ def record_rows(page: Any, partition: int, epoch: int) -> Any:
 
 
 def tombstone_row(partition: int, epoch: int, gap_from: int, gap_to: int, reason: str, now_ms: int) -> Any:
-    """One row that stands for a range of records."""
+    """Return one row for a range of lost records."""
     row = {
         "partition": partition,
         "epoch": epoch,
@@ -89,9 +89,9 @@ def tombstone_row(partition: int, epoch: int, gap_from: int, gap_to: int, reason
 
 
 def convertible(page: Any) -> tuple[Any, list[tuple[int, str]]]:
-    """The rows of a page that can become rows of the table, and index and reason of each that cannot.
+    """Split a page: the rows that can be converted, and the index and reason of each row that cannot.
 
-    Looking costs a pass over the bytes in C++; rows are looked at one by one only when something was found.
+    The check is one pass over the bytes in C++; rows are checked one by one only when it fails.
     """
     try:
         page.validate(full=True)
@@ -112,7 +112,7 @@ def convertible(page: Any) -> tuple[Any, list[tuple[int, str]]]:
 
 
 def quarantined_rows(page: Any, broken: list[tuple[int, str]], partition: int, epoch: int, now_ms: int) -> Any:
-    """The rows of the quarantine table for records of a page that cannot be converted."""
+    """Return the quarantine rows for records of a page that cannot be converted."""
     indices = pa.array([index for index, _ in broken], pa.int64())
     taken = page.take(indices)
     count = len(broken)
@@ -123,7 +123,7 @@ def quarantined_rows(page: Any, broken: list[tuple[int, str]], partition: int, e
         "ts": pa.repeat(pa.scalar(now_ms * 1000, TIMESTAMP), count),
         "reason": pa.array([reason for _, reason in broken], pa.string()),
         "record_ts_ms": pc.divide(taken.column("ts").cast(pa.int64()), 1000),
-        # From string to binary nothing is converted, only called by another name.
+        # The cast from string to binary changes the type only; the bytes are the same.
         **{name: taken.column(name).cast(pa.binary()) for name in TEXTS},
     }
     return pa.Table.from_arrays(

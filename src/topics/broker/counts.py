@@ -12,6 +12,15 @@ class Counts:
         self.no_room = 0
         """Times a write found memory full of records that are being sealed; it waited or was refused."""
         self.reads = 0
+        """Answers with records or without: pages, consumes and claims answered, frames sent to live readers."""
         self.records_read = 0
+        """Records in them, counted again for each reader that gets them."""
         self.tombstones = 0
-        """Readers told of a loss."""
+        """Tombstones in them."""
+
+    def count_read(self, records: int, lost: bool) -> None:
+        """Count one answer to a reader; `lost` when it reports a range of lost records."""
+        self.reads += 1
+        self.records_read += records
+        if lost:
+            self.tombstones += 1

@@ -1,7 +1,7 @@
 """pgoutput: the messages of PostgreSQL's own logical decoding plugin, protocol version 1, as values.
 
-Every message stands alone but for the relations: one describes the columns of a table before the first row of it. Bytes in,
-values out; nothing is read from anywhere.
+A Relation message describes the columns of a table before its first row; every other message is independent. The module
+converts bytes to values and does no I/O.
 """
 
 import struct
@@ -9,7 +9,7 @@ from struct import Struct as Layout
 
 from msgspec import Struct
 
-# Microseconds between 1970 and 2000, from where PostgreSQL counts.
+# Microseconds from 1970 to 2000, the epoch of PostgreSQL timestamps.
 _EPOCH_US = 946_684_800_000_000
 
 _BEGIN = Layout(">qqi")
@@ -20,7 +20,7 @@ _I16 = Layout(">h")
 _TRUNCATE = Layout(">ib")
 
 UNCHANGED = object()
-"""A large value that an update did not touch and the log does not hold."""
+"""A large value that an update did not change; the log does not contain it."""
 
 Tuple = list[bytes | None | object]
 """One value for each column: its text, None for null, or UNCHANGED."""
@@ -52,7 +52,7 @@ class Relation(Struct):
 
 
 class RowChanged(Struct):
-    """`old` is the identity of the row (`old_is_whole`: all of it), where the log holds it."""
+    """A changed row. `old` holds the identity columns, or all columns (`old_is_whole`), if the log has them."""
 
     relation: int
     op: str
@@ -69,11 +69,11 @@ Message = Begin | CommitMade | Relation | RowChanged | Truncated
 
 
 class WrongMessage(ValueError):
-    """Bytes that are no message of this protocol."""
+    """The bytes are not a message of this protocol."""
 
 
 def decode(data: bytes) -> Message | None:
-    """The message; None for one that says nothing about rows. Raises WrongMessage."""
+    """Decode a message; None for one that does not concern rows. Raises WrongMessage."""
     kind = data[:1]
     try:
         if kind == b"B":
@@ -110,7 +110,7 @@ def _relation(data: bytes) -> Relation:
         at += 8
     if at != len(data):
         raise ValueError("its columns do not fill it")
-    # An empty namespace is pg_catalog, which nobody captures.
+    # An empty namespace means pg_catalog, which is never captured.
     return Relation(oid, namespace, name, identity, columns)
 
 

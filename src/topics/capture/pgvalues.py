@@ -27,18 +27,18 @@ _TIMESTAMP = re.compile(r"([0-9]{4,6}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9
 
 
 class PgType(Struct, frozen=True):
-    """What of a type matters here. `element` is that of an array's elements, 0 for others."""
+    """A type's oid and, for an array, the oid of its elements; `element` is 0 otherwise."""
 
     oid: int
     element: int = 0
 
 
 Types = Callable[[int], PgType]
-"""Looks a type up by its oid; a domain is looked up as what it is made from."""
+"""Looks up a type by its oid; for a domain it returns the base type."""
 
 
 def json_value(text: bytes | None, type_oid: int, types: Types) -> Any:
-    """The value as something that can be encoded as JSON."""
+    """Convert a value to an object that can be encoded as JSON."""
     if text is None:
         return None
     known = types(type_oid)
@@ -62,13 +62,13 @@ def _scalar(text: bytes, oid: int) -> Any:
 
 
 def _timestamp(text: str) -> str:
-    """In ISO 8601, where that can say it; infinity and years before Christ stay as they are."""
+    """Convert to ISO 8601. Infinity and years BC have no such form and stay unchanged."""
     match = _TIMESTAMP.fullmatch(text)
     return text if match is None else f"{match[1]}T{match[2]}{'Z' if match[3] else ''}"
 
 
 def _array(text: str, element: int, types: Types) -> list[Any]:
-    """The array of a text such as `{1,NULL,"a b"}`; one with bounds of its own has them in front."""
+    """Parse an array text such as `{1,NULL,"a b"}`, with or without a prefix of explicit bounds."""
     at = text.index("=") + 1 if text.startswith("[") else 0
     delimiter = ";" if element == BOX else ","
     value, end = _array_at(text, at, element, types, delimiter)

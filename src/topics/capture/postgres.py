@@ -1,18 +1,18 @@
 """Capture of one PostgreSQL table: a snapshot, then every change, each in the change topic once.
 
-    a slot is created -> the table as it was at that moment is sent -> peek at the slot, send, advance the slot, again
+    create the slot -> send the table as of that moment -> repeat: peek at the slot, send, advance the slot
 
-The slot stands at what the server has acknowledged: it is advanced after the answer, never before. What was sent and not
-advanced over comes again after a crash of either side, at the same position (commit LSN, number within the transaction),
-and the server knows it.
+The slot is advanced after the server has acknowledged the changes, never before. Changes that were sent before a crash of
+either side, but not advanced over, are sent again at the same position (commit LSN, number within the transaction), and the
+server discards them as duplicates.
 
-A snapshot that was cut short cannot go on: PostgreSQL forgets it with the connection. A new one is taken, and what the change
-topic says of each row is compared with it: rows that are told and unchanged are not told again. The same happens when the
-slot is gone. Whether a snapshot is whole is a number at the server, the fence of a producer: odd while one is under way,
-even when it is done.
+An interrupted snapshot cannot be continued: PostgreSQL drops it with the connection. A new one is taken and compared with
+the rows in the change topic: unchanged rows are not sent again. The same happens when the slot is gone, and when the table
+was dropped and created again or left the publication. The fence of a producer at the server records the state of the
+snapshot: odd while one is running, even when it is complete.
 
-Decoding is PostgreSQL's own pgoutput, so the database needs no extension: only `wal_level = logical` and a role that may
-replicate and owns the table (for the publication).
+Decoding uses pgoutput, which is part of PostgreSQL, so the database needs no extension: only `wal_level = logical` and a
+role that has REPLICATION and owns the table (for the publication).
 """
 
 import re
@@ -34,14 +34,14 @@ from topics.client.calls import Call
 from topics.model.change import change_topic
 from topics.model.errors import Conflict, InvalidRequest, NotFound
 
-# So that every value is written the same way, whatever the database or the role are set to.
+# Fixed output formats: values do not depend on the settings of the database or the role.
 SESSION = (
     "SET timezone = 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'iso_8601'; SET bytea_output = 'hex'; "
     "SET extra_float_digits = 1; SET client_encoding = 'UTF8'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
 )
 BATCH_EVENTS = 1000
 BATCH_BYTES = 4 << 20
-# Changes after which a look at the slot ends, with the transaction they are in.
+# A peek ends with the transaction in which this number of changes is reached.
 PEEK_CHANGES = 10_000
 FETCH_ROWS = 1000
 LOCK_WAIT_MS = 10_000
@@ -62,7 +62,7 @@ class CaptureOptions(Struct, frozen=True):
 
     @property
     def known_as(self) -> str:
-        """What the table is called at the server."""
+        """The name of the table at the server."""
         return self.name or self.table
 
     @property
@@ -71,7 +71,7 @@ class CaptureOptions(Struct, frozen=True):
 
 
 class Progress(Struct):
-    """How far the capture has come. Lag is what the slot holds back in the database's log."""
+    """Counts of the capture. `lag_bytes` is the log that the slot has not confirmed yet."""
 
     sent: int = 0
     duplicates: int = 0
@@ -82,7 +82,7 @@ class Progress(Struct):
 
 
 class _KeptChange(Struct):
-    """A change as its topic holds it, every value as it is written there. Without a key it is a truncate."""
+    """A change as stored in its topic, with values as raw JSON. A change without a key is a truncate."""
 
     key: dict[str, msgspec.Raw] | None = None
     after: dict[str, msgspec.Raw] | None = None
@@ -99,7 +99,7 @@ class _KeptPage(Struct):
 
 
 class PostgresCapture:
-    """A capture with its connection. After any error make a new one: nothing in here is worth keeping."""
+    """A capture with its connections. After any error, close it and create a new one."""
 
     def __init__(self, options: CaptureOptions, client: Client, tell: Callable[[str], None] = lambda _: None) -> None:
         self.options = options
@@ -111,7 +111,7 @@ class PostgresCapture:
             raise InvalidRequest("the table is named as schema.table")
         self._slot = options.slot_name
         if _SLOT.fullmatch(self._slot) is None:
-            raise InvalidRequest("a slot has a name of 1 to 63 of a-z 0-9 _")
+            raise InvalidRequest("a slot name has 1 to 63 characters of a-z 0-9 _")
         self._topic = change_topic(options.known_as)
         self._types: dict[int, PgType] = {}
         self._catalog = psycopg.connect(options.dsn, autocommit=True)
@@ -123,11 +123,12 @@ class PostgresCapture:
         except psycopg.Error:
             self._catalog.close()
             raise
-        # Positions are those of this database cluster: another one, or a restored copy, counts for itself.
+        # Positions are valid within one database cluster; another cluster has another source name.
         self._source = f"postgres:{system}:{self._slot}"
         self._batch: list[dict[str, Any]] = []
         self._batch_bytes = 0
         self._key: tuple[str, ...] = ()
+        self._oid = 0
 
     def close(self) -> None:
         self._catalog.close()
@@ -142,20 +143,32 @@ class PostgresCapture:
     # Getting ready
 
     def prepare(self) -> None:
-        """Ready to follow: publication and slot are there and the snapshot is whole at the server."""
+        """Get ready to follow: publication and slot exist and the snapshot is complete at the server."""
         self._lock()
-        self._key = self._find_key()
-        self._publish()
+        self._capture_table()
+
+    def _capture_table(self) -> None:
+        """Take a snapshot of the table unless the server has a complete one and the slot has every change since."""
+        self._oid, self._key = self._find_table()
+        was_published = self._publish()
         try:
             epoch = self._client.info(self._topic).epoch
         except NotFound:
             self._client.create(self._topic, durability="fsync")
             epoch = self._client.info(self._topic).epoch
-        producer = f"capture:{self._source}:{self.options.known_as}:{epoch}"
-        fence = self._client.producer(producer)
+        # Contains the table's oid: a table that was created again under the same name needs a new snapshot.
+        unnumbered = f"capture:{self._source}:{self.options.known_as}:{epoch}"
+        producer = f"{unnumbered}:{self._oid}"
+        fence = self._client.last_commit(producer)
         stage = 0 if fence is None else fence.batch
-        if stage and not stage % 2 and self._slot_is_usable():
-            return
+        if was_published and self._slot_is_usable():
+            if stage and not stage % 2:
+                return
+            before = self._client.last_commit(unnumbered) if fence is None else None
+            if before is not None and not before.batch % 2:
+                # Stored by an earlier version, whose producer names had no oid.
+                self._client.commit([], producer=producer, batch=2)
+                return
         begun = stage + 1 if not stage % 2 else stage + 2
         self._client.commit([], producer=producer, batch=begun)
         self._snapshot()
@@ -163,7 +176,7 @@ class PostgresCapture:
 
     def _lock(self) -> None:
         key = xxh3_64_intdigest(f"topics capture {self._slot}".encode()) >> 1
-        # A capture that was killed may hold it for a moment, until the database notices.
+        # The session of a killed capture holds the lock until the database closes it.
         self._catalog.execute(f"SET lock_timeout = {LOCK_WAIT_MS}")
         try:
             self._catalog.execute("SELECT pg_advisory_lock(%s)", [key])
@@ -171,8 +184,8 @@ class PostgresCapture:
             raise Conflict(f"another capture runs with the slot {self._slot}") from None
         self._catalog.execute("SET lock_timeout = 0")
 
-    def _find_key(self) -> tuple[str, ...]:
-        """The columns of the key. Raises when rows could not be told apart by them in the log."""
+    def _find_table(self) -> tuple[int, tuple[str, ...]]:
+        """Return the table's oid and its key columns. Raises when these columns do not identify a row in the log."""
         row = self._catalog.execute(
             "SELECT c.oid, c.relreplident::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
@@ -197,19 +210,24 @@ class PostgresCapture:
                     f"the log of {self.options.table} holds only {columns} of the old row: another key needs "
                     "ALTER TABLE ... REPLICA IDENTITY FULL"
                 )
-            return self.options.key
+            return oid, self.options.key
         if not columns:
             raise InvalidRequest(f"{self.options.table} has no primary key: name its key columns (--key)")
-        return columns
+        return oid, columns
 
-    def _publish(self) -> None:
-        known = self._catalog.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [self._slot]).fetchone()
-        if known is None:
-            self._catalog.execute(
-                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(
-                    sql.Identifier(self._slot), sql.Identifier(self._schema, self._table)
-                )
-            )
+    def _publish(self) -> bool:
+        """Add the table to the publication. Returns False if it was not in it: earlier changes are not in the slot."""
+        exists = self._catalog.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [self._slot]).fetchone()
+        names = {"publication": sql.Identifier(self._slot), "table": sql.Identifier(self._schema, self._table)}
+        if exists is None:
+            statement = "CREATE PUBLICATION {publication} FOR TABLE {table} WITH (publish_via_partition_root = true)"
+        elif not self._is_published():
+            self._tell(f"publication {self._slot} did not contain {self.options.table}; a new snapshot is taken")
+            statement = "ALTER PUBLICATION {publication} ADD TABLE {table}"
+        else:
+            return True
+        self._catalog.execute(sql.SQL(statement).format(**names))
+        return False
 
     def _slot_is_usable(self) -> bool:
         row = self._catalog.execute(
@@ -228,25 +246,25 @@ class PostgresCapture:
     def _snapshot(self) -> None:
         if self._slot_exists():
             self._catalog.execute("SELECT pg_drop_replication_slot(%s)", [self._slot])
-        told = self._told()
+        known_rows = self._rows_in_topic()
         with ReplicationConnection(self.options.dsn) as replication:
-            # The snapshot lives as long as nothing else is asked of this connection.
+            # The exported snapshot is valid until the next command on this connection.
             _, point, snapshot = replication.query(
                 f"CREATE_REPLICATION_SLOT {self._slot} LOGICAL pgoutput EXPORT_SNAPSHOT".encode()
             )[:3]
             with self._connection.transaction():
                 self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
-                self._send_rows(lsn_number(point), told)
+                self._send_rows(lsn_number(point), known_rows)
         self._tell(f"snapshot of {self.options.table} at {point}: {self.progress.snapshot_rows} rows")
 
     def _slot_exists(self) -> bool:
         query = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
         return self._catalog.execute(query, [self._slot]).fetchone() is not None
 
-    def _told(self) -> dict[bytes, int]:
-        """What the change topic says is in the table: per key, a digest of the row. All bytes as they are kept."""
-        told: dict[bytes, int] = {}
+    def _rows_in_topic(self) -> dict[bytes, int]:
+        """Replay the change topic: a digest of the newest row of each key. Digests are of the stored bytes."""
+        known_rows: dict[bytes, int] = {}
         for partition in range(max(1, len(self._client.info(self._topic).partitions))):
             mine: dict[bytes, int] = {}
             for change in self._kept(partition):
@@ -256,8 +274,8 @@ class PostgresCapture:
                     mine.pop(_encode_sorted(change.key), None)
                 else:
                     mine[_encode_sorted(change.key)] = _digest(change.after)
-            told |= mine
-        return told
+            known_rows |= mine
+        return known_rows
 
     def _kept(self, partition: int) -> Iterator["_KeptChange"]:
         path = f"/v0/topics/{quote(self._topic, safe='')}/diff"
@@ -271,8 +289,8 @@ class PostgresCapture:
             if page.caught_up:
                 return
 
-    def _send_rows(self, point: int, told: dict[bytes, int]) -> None:
-        """The table in the snapshot, as far as it differs from what was told."""
+    def _send_rows(self, point: int, known_rows: dict[bytes, int]) -> None:
+        """Send the difference between the rows of the snapshot and the rows already in the topic (key to digest)."""
         columns = [
             name
             for (name,) in self._connection.execute(
@@ -294,13 +312,13 @@ class PostgresCapture:
         for row in self._rows(columns):
             self.progress.snapshot_rows += 1
             key = {name: row[name] for name in self._key}
-            before = told.pop(_encode_sorted(key), None)
+            before = known_rows.pop(_encode_sorted(key), None)
             op = "insert" if before is None else "update"
             if before == _digest(row):
                 continue
             number += 1
             self._add({"op": op, "ts": now[0], "key": key, "after": row, "source": about, "position": [point, number]})
-        for text in told:
+        for text in known_rows:
             number += 1
             gone = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
             self._add({"op": "delete", "ts": now[0], "key": gone, "source": about, "position": [point, number]})
@@ -319,7 +337,7 @@ class PostgresCapture:
                 return
             oids = [result.ftype(column) for column in range(result.nfields)]
             for at in range(result.ntuples):
-                # As the server wrote them: the log of changes has the very same texts.
+                # The text form of each value, the same as in the log of changes.
                 yield {
                     name: json_value(result.get_value(at, column), oids[column], self._type)
                     for column, name in enumerate(columns)
@@ -328,9 +346,9 @@ class PostgresCapture:
     # Following
 
     def step(self) -> int:
-        """Send what the slot has now, up to some thousand changes and the end of their transaction; how many there were.
+        """Send about PEEK_CHANGES changes of the slot, up to the end of a transaction, and return how many were sent.
 
-        `progress.caught_up` says whether that was all.
+        `progress.caught_up` says whether the slot has no more changes.
         """
         before = self.progress.sent + self.progress.duplicates
         flushed, confirmed = self._place()
@@ -357,17 +375,34 @@ class PostgresCapture:
                     index += len(events)
         self._send()
         self.progress.caught_up = messages < PEEK_CHANGES
-        # Everything that was committed before the look began has been seen, if the look reached the end.
+        # A peek that reached the end has seen every change committed before it began.
         target = max(end, flushed) if self.progress.caught_up else end
         if target > confirmed:
             self._connection.execute(
                 "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self._slot, lsn_text(target)]
             )
+        if self.progress.caught_up and not self._is_captured():
+            # The slot has the changes of the former table only, and they are sent. The rows of the new table need a snapshot.
+            self._capture_table()
         self.progress.lag_bytes = self._lag()
         return self.progress.sent + self.progress.duplicates - before
 
+    def _is_captured(self) -> bool:
+        """Whether the table of this name is still the one whose snapshot was sent, and the publication contains it."""
+        same = self._catalog.execute(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE c.oid = %s AND n.nspname = %s AND c.relname = %s",
+            [self._oid, self._schema, self._table],
+        ).fetchone()
+        return same is not None and self._is_published()
+
+    def _is_published(self) -> bool:
+        # The view covers every way in which a table can belong to a publication.
+        query = "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s"
+        return self._catalog.execute(query, [self._slot, self._schema, self._table]).fetchone() is not None
+
     def _place(self) -> tuple[int, int]:
-        """Up to where the database's log is safe, and where the slot stands."""
+        """Return the flushed LSN of the database and the confirmed LSN of the slot."""
         row = self._connection.execute(
             "SELECT pg_current_wal_flush_lsn()::text, confirmed_flush_lsn::text FROM pg_replication_slots "
             "WHERE slot_name = %s",
@@ -419,7 +454,7 @@ class PostgresCapture:
             return [{"op": "insert", "key": key, "after": new}]
         whole_old = old if message.old_is_whole else None
         if old is not None and _encode_sorted(self._key_of(old)) != _encode_sorted(key):
-            # The row with the old key is gone; who follows that key must be told.
+            # A changed key is a delete of the old key and an insert of the new one: readers of the old key see that it is gone.
             return [
                 {"op": "delete", "key": self._key_of(old), "before": old},
                 {"op": "insert", "key": key, "after": new, **more},
@@ -450,7 +485,7 @@ class PostgresCapture:
             "table": self.options.table,
         }
         if "unchanged" in event:
-            # Large values that the update left alone and the log does not repeat: they are not in `after`.
+            # Large values that the update did not change: the log omits them, so they are not in `after`.
             about["unchanged"] = event.pop("unchanged")
         position = [transaction.commit_lsn, index]
         return {**event, "ts": transaction.commit_ms, "source": about, "position": position}
@@ -473,10 +508,10 @@ class PostgresCapture:
         self.progress.refused += len(sent.refused)
         for refused in sent.refused:
             event = batch[refused.index]
-            told = f"{event['op']} of {msgspec.json.encode(event.get('key')).decode()[:200]}: {refused.message}"
+            refusal = f"{event['op']} of {msgspec.json.encode(event.get('key')).decode()[:200]}: {refused.message}"
             if not self.options.skip_refused:
-                raise InvalidRequest(f"the server refuses a change ({told})")
-            self._tell(f"left out: {told}")
+                raise InvalidRequest(f"the server refuses a change ({refusal})")
+            self._tell(f"left out: {refusal}")
 
     # Types
 
@@ -499,7 +534,7 @@ class PostgresCapture:
 
 
 class ReplicationConnection:
-    """A connection that speaks the replication protocol, for the few questions only that answers."""
+    """A connection in replication mode, for commands that exist only in the replication protocol."""
 
     def __init__(self, dsn: str) -> None:
         self._connection = pq.PGconn.connect(conninfo.make_conninfo(dsn, replication="database").encode())
@@ -516,7 +551,7 @@ class ReplicationConnection:
             self._connection.finish()
 
     def query(self, text: bytes) -> list[str]:
-        """The first row of the answer."""
+        """Run a command and return the first row of its result."""
         result = self._connection.exec_(text)
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise psycopg.OperationalError(result.get_error_message())
@@ -530,7 +565,7 @@ def _replication_query(dsn: str, text: bytes) -> list[str]:
 
 
 def slot_status(options: CaptureOptions) -> dict[str, Any]:
-    """Where the slot stands and what it holds back, without touching it."""
+    """Return the position of the slot and the log it retains, without changing it."""
     with psycopg.connect(options.dsn, autocommit=True) as connection:
         row = connection.execute(
             "SELECT active, restart_lsn::text, confirmed_flush_lsn::text, wal_status, "

@@ -1,5 +1,13 @@
-"""The `topics` command: a tiny `main` that finds the command, and one file for each command.
+"""The `topics` command: `main` finds the command, and each command is one file in the package of its group.
 
-A command is a module here with `run(argv) -> int`, which gets the arguments after its name and returns the
-exit status. It is imported only when it is asked for, so that no command pays for what another one needs.
+A command is a module with `build_parser()`, which returns its argument parser, and `run(argv) -> int`, which gets the
+arguments after the command's name and returns the exit code. A module is imported only when its command is called, so
+no command waits for the imports of another one.
+
+    shared/    arguments, output formats, times, connection, exit codes, contexts
+    data/      topics and records
+    queues/    jobs
+    groups/    consumer groups
+    pipeline/  routers, tables, archives, Spark pipelines
+    server/    running, measuring and checking a server; logins and completion
 """

@@ -1,86 +1,130 @@
-"""The API from the other side: the same calls, sync (`Client`) and async (`AsyncClient`), typed.
+"""The Python client: `Client` for ordinary programs, `AsyncClient` for asyncio, with the same methods.
 
-    with Client("http://127.0.0.1:4000") as client:
-        client.append("orders", [{"id": 1}, {"id": 2}])
-        for item in client.read("orders"):
-            match item:
-                case Record():
-                    print(item.seq, item.data)
-                case Tombstone():
-                    print("lost", item.gap_from, item.gap_to)
+    from topics.client import Client
 
-`calls.py` says what each call sends and how its answer is read, without touching a socket; `retry.py` when it is sent
-again; `sync.py` and `asynchronous.py` do the sending. A retried append never doubles: it carries an idempotency key.
-Loss is a value among the records, not an exception, so that no loop can pass over it unseen.
+    client = Client("http://127.0.0.1:4000")
+    orders = client.topic("orders")
+    orders.append({"sku": "AEROPRESS"}, tag="customer-7")
+    for item in orders.read():                        # Record or Tombstone
+        print(item)
+
+Loss is a value among the records, not an exception, so that no loop passes over it unseen. A retried write appends nothing
+twice: it has an idempotency key. docs/python.md is the guide.
+
+    values.py, calls.py    generated from `topics.api`: what calls answer, and their requests
+    asynchronous/          the async client; sync/ is generated from it, except where asyncio and threads differ
+    call.py, http.py, batching.py, jobs.py, messages.py, events.py    the same for both, without I/O
 """
 
 from typing import TYPE_CHECKING, Any
 
-from topics.client.errors import ServerUnreachable
-from topics.client.retry import RetryPolicy
-from topics.client.sync import Client
-from topics.client.values import (
-    Acked,
-    Appended,
-    ArchivedTo,
-    ArchiveInfo,
+from topics.client.call import Call
+from topics.client.errors import (
+    PayloadMismatch,
+    ServerUnreachable,
+    SessionLost,
+    UndecodablePayload,
+    WatchFailed,
+    WrongAnswer,
+)
+from topics.client.items import (
     CaughtUp,
-    Claimed,
-    Committed,
-    Consumed,
-    Job,
-    JobStatus,
+    LostMessages,
     Message,
-    Page,
-    PipelineInfo,
-    Record,
-    RouterInfo,
-    SqlResult,
-    Tombstone,
     TopicDeleted,
-    TopicInfo,
-    TopicSummary,
+    TopicDescription,
+    Watched,
     WatchedRecord,
     WatchedTombstone,
 )
+from topics.client.jobs import Retry
+from topics.client.retry import NO_RETRY, RetryPolicy
+from topics.client.sync.client import Client
+from topics.client.sync.consumer import Consumer
+from topics.client.sync.producer import Producer, Sent
+from topics.client.sync.topic import Topic
+from topics.client.sync.worker import Worker
+from topics.client.values import *  # noqa: F403
+from topics.client.values import __all__ as _values
+from topics.model.errors import (
+    BatchTooLarge,
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    RecordTooLarge,
+    Throttled,
+    TopicFull,
+    TopicsError,
+    Unauthorized,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
-    from topics.client.asynchronous import AsyncClient
+    from topics.client.asynchronous.client import AsyncClient
+    from topics.client.asynchronous.consumer import AsyncConsumer
+    from topics.client.asynchronous.producer import AsyncProducer, AsyncSent
+    from topics.client.asynchronous.topic import AsyncTopic
+    from topics.client.asynchronous.worker import AsyncWorker
 
 __all__ = [
-    "Acked",
-    "Appended",
-    "ArchiveInfo",
-    "ArchivedTo",
+    "NO_RETRY",
     "AsyncClient",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "AsyncSent",
+    "AsyncTopic",
+    "AsyncWorker",
+    "BatchTooLarge",
+    "Call",
     "CaughtUp",
-    "Claimed",
     "Client",
-    "Committed",
-    "Consumed",
-    "Job",
-    "JobStatus",
+    "Conflict",
+    "Consumer",
+    "Forbidden",
+    "InvalidRequest",
+    "LostMessages",
     "Message",
-    "Page",
-    "PipelineInfo",
-    "Record",
+    "NotFound",
+    "PayloadMismatch",
+    "Producer",
+    "RecordTooLarge",
+    "Retry",
     "RetryPolicy",
-    "RouterInfo",
+    "Sent",
     "ServerUnreachable",
-    "SqlResult",
-    "Tombstone",
+    "SessionLost",
+    "Throttled",
+    "Topic",
     "TopicDeleted",
-    "TopicInfo",
-    "TopicSummary",
+    "TopicDescription",
+    "TopicFull",
+    "TopicsError",
+    "Unauthorized",
+    "Unavailable",
+    "UndecodablePayload",
+    "WatchFailed",
+    "Watched",
     "WatchedRecord",
     "WatchedTombstone",
+    "Worker",
+    "WrongAnswer",
+    *_values,
 ]
+_ASYNC = {
+    "AsyncClient": "client",
+    "AsyncConsumer": "consumer",
+    "AsyncProducer": "producer",
+    "AsyncSent": "producer",
+    "AsyncTopic": "topic",
+    "AsyncWorker": "worker",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """AsyncClient when it is first asked for: it brings asyncio, 60 ms that commands and Spark's workers need not wait for."""
-    if name == "AsyncClient":
-        from topics.client.asynchronous import AsyncClient
+    """Import the async client when it is first used: asyncio takes 50 ms that commands and Spark's workers need not wait."""
+    if name in _ASYNC:
+        from importlib import import_module
 
-        return AsyncClient
+        return getattr(import_module(f"topics.client.asynchronous.{_ASYNC[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

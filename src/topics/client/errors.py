@@ -1,4 +1,4 @@
-"""What a call can end with besides its answer: the server's own errors, by code, and a server that does not answer."""
+"""Errors that a call raises: the server's own errors, by code, and those of the client itself."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from topics.model.errors import TopicsError
 
 
 class ServerUnreachable(TopicsError):
-    """No answer could be had, however often it was tried. Whether the request was carried out is not known."""
+    """The server did not answer, also not to repeated requests. Whether it executed the request is not known."""
 
     code = "unreachable"
 
@@ -18,15 +18,45 @@ class WrongAnswer(TopicsError):
     code = "wrong_answer"
 
 
+class UndecodablePayload(TopicsError):
+    """A payload is valid JSON but no value: it holds a lone surrogate. `detail` names its seq."""
+
+    code = "undecodable_payload"
+
+
+class PayloadMismatch(TopicsError):
+    """A payload is not of the type that was asked for. `detail` names its seq."""
+
+    code = "payload_mismatch"
+
+
+class SessionLost(TopicsError):
+    """The session of this consumer has ended: its partitions, and what it has not acknowledged, go to other members.
+
+    Raised by the consumer. Iterating again joins the group again.
+    """
+
+    code = "session_lost"
+
+
+class WatchFailed(TopicsError):
+    """The server cannot go on with a watched topic. `detail` names the topic and the HTTP status."""
+
+    code = "watch_failed"
+
+
 _CLASSES: dict[str, type[TopicsError]] = {
     "invalid_request": errors.InvalidRequest,
     "batch_too_large": errors.BatchTooLarge,
     "record_too_large": errors.RecordTooLarge,
     "topic_full": errors.TopicFull,
     "forbidden": errors.Forbidden,
+    "unauthorized": errors.Unauthorized,
 }
 _BY_STATUS: dict[int, type[TopicsError]] = {
     400: errors.InvalidRequest,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
     404: errors.NotFound,
     409: errors.Conflict,
     503: errors.Unavailable,
@@ -34,7 +64,7 @@ _BY_STATUS: dict[int, type[TopicsError]] = {
 
 
 def error_from(status: int, body: Any, retry_after_ms: int | None) -> TopicsError:
-    """The exception for an error answer: of the class that the server raised, with its code, message and detail."""
+    """The exception for an error response: of the class that the server raised, with its code, message and detail."""
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("code"), str):
         return WrongAnswer(f"HTTP {status} without the error body of a topics server")

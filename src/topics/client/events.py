@@ -1,19 +1,24 @@
-"""A watch from the reader's side: the bytes of an event stream become events, and events move the cursors.
+"""The client's side of a watch, without I/O: parse an event stream, and keep the cursor of each topic.
 
-No sockets here. `EventParser` takes bytes in any pieces. `WatchState` knows where each topic stands, so that a watch
-whose session is gone can be begun again exactly there; whatever a stream repeats after a reconnect is dropped.
+`EventParser` takes bytes in any pieces. `WatchState` holds where each topic was read up to, so that a watch whose session
+has expired continues exactly there; what a stream repeats after a reconnect is dropped.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from topics.client.values import CaughtUp, Record, Tombstone, TopicDeleted, Watched, WatchedRecord, WatchedTombstone
+from topics.client.decoding import LoneSurrogates, check_decoded, decode
+from topics.client.errors import WatchFailed
+from topics.client.items import CaughtUp, TopicDeleted, Watched, WatchedRecord, WatchedTombstone
+from topics.client.values import Record, Start, Tombstone, WatchStart
 from topics.model.errors import Unavailable
 
 
 class Event(msgspec.Struct):
+    """A server-sent event."""
+
     name: str
     data: str
     id: str | None
@@ -72,60 +77,108 @@ class _TopicFrame(msgspec.Struct):
     head_seq: int
 
 
+class _ErrorFrame(msgspec.Struct):
+    code: int = 500
+    error: str = "the server ended the stream"
+    topic: str | None = None
+
+
+# Statuses of an `error` event after which opening the stream again can succeed: slow reader, overload, stopping server.
+_TEMPORARY = frozenset([408, 429, 502, 503, 504])
+
+
 class WatchState:
-    """Which topics are watched, from where on, and what the last event was."""
+    """The watched topics, the start of each for the next session, and the id of the last event."""
 
-    def __init__(self, topics: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        topics: Mapping[str, Mapping[str, Any]],
+        lone_surrogates: LoneSurrogates = "replace",
+    ) -> None:
         self.topics: dict[str, dict[str, Any]] = {name: dict(start) for name, start in topics.items()}
-        self.options = dict(options)
         self.last_event_id: str | None = None
+        self._lone_surrogates = lone_surrogates
 
-    def began(self, session: Mapping[str, Mapping[str, int]]) -> None:
-        """The server said where each topic starts; `tail` means that point from here on, not a later one."""
+    def began(self, session: Mapping[str, WatchStart]) -> None:
+        """Keep where the server begins each topic, so that `tail` means this point also in a later session."""
         for name, start in session.items():
-            self.topics[name] = {"from_seq": start["from_seq"]}
+            self._set(name, start.from_seq)
+            self.topics[name]["epoch"] = start.epoch
 
-    def take(self, event: Event) -> list[Watched]:
-        """What the event means for the reader. Raises Unavailable when the server ends the stream."""
+    def take(self, event: Event) -> Iterator[Watched]:
+        """The items of an event, for the reader.
+
+        Raises Unavailable when the stream must be opened again, WatchFailed when a topic cannot be read,
+        UndecodablePayload as `lone_surrogates` says.
+        """
         if event.id is not None:
             self.last_event_id = event.id
         if event.name == "record":
-            frame = msgspec.json.decode(event.data, type=_RecordFrame)
+            choice = "raw" if self._lone_surrogates == "error" else self._lone_surrogates
+            frame = decode(event.data.encode(), _RecordFrame, choice)
             seen = self._seq(frame.topic)
+            for record in frame.records:
+                if record.seq > seen:
+                    if self._lone_surrogates == "error":
+                        check_decoded(record)
+                    self._move(frame.topic, record.seq)
+                    yield WatchedRecord(frame.topic, record)
             self._move(frame.topic, frame.to_seq)
-            return [WatchedRecord(frame.topic, record) for record in frame.records if record.seq > seen]
-        if event.name == "tombstone":
+        elif event.name == "tombstone":
             lost = msgspec.json.decode(event.data, type=_TombstoneFrame)
             if lost.reason == "recreated":
-                self.topics[lost.topic] = {"from_seq": lost.gap_to}
+                self._set(lost.topic, lost.gap_to)
             else:
                 self._move(lost.topic, lost.gap_to)
             fields = {name: getattr(lost, name) for name in Tombstone.__struct_fields__}
-            return [WatchedTombstone(lost.topic, Tombstone(**fields))]
-        if event.name in ("caught-up", "topic-deleted"):
-            told = msgspec.json.decode(event.data, type=_TopicFrame)
+            yield WatchedTombstone(lost.topic, Tombstone(**fields))
+        elif event.name in ("caught-up", "topic-deleted"):
+            state = msgspec.json.decode(event.data, type=_TopicFrame)
             if event.name == "caught-up":
-                return [CaughtUp(told.topic, told.head_seq)]
-            self.topics.pop(told.topic, None)
-            return [TopicDeleted(told.topic, told.head_seq)]
-        if event.name == "error":
-            problem = msgspec.json.decode(event.data)
-            if problem.get("code") != 429:
-                raise Unavailable(str(problem.get("error", "the server ended the stream")), code="stream_ended")
-        return []
+                yield CaughtUp(state.topic, state.head_seq)
+            else:
+                self.topics.pop(state.topic, None)
+                yield TopicDeleted(state.topic, state.head_seq)
+        elif event.name == "error":
+            self._fail(msgspec.json.decode(event.data, type=_ErrorFrame))
+
+    def _fail(self, problem: "_ErrorFrame") -> None:
+        if problem.code == 429:
+            # The server asks for patience and keeps the stream open.
+            return
+        if problem.code in _TEMPORARY:
+            raise Unavailable(problem.error, code="stream_ended")
+        where = f"topic {problem.topic!r}: " if problem.topic else ""
+        raise WatchFailed(f"{where}{problem.error}", detail={"topic": problem.topic, "status": problem.code})
 
     def _seq(self, topic: str) -> int:
         return int(self.topics.get(topic, {}).get("from_seq", 0))
 
     def _move(self, topic: str, seq: int) -> None:
         if topic in self.topics and seq > self._seq(topic):
-            self.topics[topic] = {"from_seq": seq}
+            self._set(topic, seq)
+
+    def _set(self, topic: str, seq: int) -> None:
+        """Begin there the next time; partition and epoch stay as they are."""
+        start = self.topics.setdefault(topic, {})
+        start.pop("tail", None)
+        start["from_seq"] = seq
 
 
-def starts(topics: Any, *, tail: bool) -> dict[str, dict[str, Any]]:
+def starts(
+    topics: str | Sequence[str] | Mapping[str, int | Start | Mapping[str, Any]], *, tail: bool
+) -> dict[str, dict[str, Any]]:
     """The `topics` argument of a watch: a name, names, or names with a seq or a full start each."""
     if isinstance(topics, str):
         topics = [topics]
     if isinstance(topics, Mapping):
-        return {name: {"from_seq": start} if isinstance(start, int) else dict(start) for name, start in topics.items()}
+        return {name: _start(start) for name, start in topics.items()}
     return {name: {"tail": True} if tail else {} for name in topics}
+
+
+def _start(start: int | Start | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(start, int):
+        return {"from_seq": start}
+    if isinstance(start, Start):
+        return {name: value for name, value in msgspec.structs.asdict(start).items() if value is not None}
+    return dict(start)

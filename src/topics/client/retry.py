@@ -1,4 +1,4 @@
-"""When a call is sent again: never when that could do something twice, and never all clients at the same moment."""
+"""When a request is sent again: never when that could do something twice, and never all clients at the same moment."""
 
 import random
 
@@ -6,7 +6,12 @@ from msgspec import Struct
 
 
 class RetryPolicy(Struct, frozen=True):
-    """Up to `attempts` tries in all. The wait doubles each time, half of it left to chance, and honours Retry-After."""
+    """Up to `attempts` attempts in all. The wait doubles each time, half of it random, and is at least `Retry-After`.
+
+    Example:
+
+        client.with_options(retry=RetryPolicy(attempts=2)).health()
+    """
 
     attempts: int = 6
     first_wait_s: float = 0.1

@@ -1,23 +1,298 @@
-"""What calls answer, as values. Unknown fields of an answer are ignored, so an older client understands a newer server."""
+"""What calls answer and take, as values. Generated from the declarations in topics.api by `make generate`; do not edit.
 
-from typing import Any
+Unknown fields of a response are ignored, so an older client understands a newer server.
+"""
 
-from msgspec import Struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Generic, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from topics.model.route import ChangePosition
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    D = TypeVar("D", default=Any)
+else:
+    from typing import TypeVar
+
+    D = TypeVar("D")
+
+__all__ = [
+    "Acked",
+    "Appended",
+    "ArchiveGone",
+    "ArchiveInfo",
+    "ArchiveList",
+    "ArchivedTo",
+    "ChangePlace",
+    "ChangePosition",
+    "ChangesSent",
+    "Claimed",
+    "CommitWrite",
+    "Committed",
+    "ConfigChange",
+    "Configured",
+    "ConnectionList",
+    "ConnectionTopic",
+    "Consumed",
+    "D",
+    "DegradedReason",
+    "Deleted",
+    "Disconnected",
+    "Dropped",
+    "Extended",
+    "GroupAcked",
+    "GroupInfo",
+    "GroupList",
+    "GroupMember",
+    "GroupMessage",
+    "GroupPartition",
+    "Heads",
+    "Health",
+    "Job",
+    "JobCounts",
+    "JobStatus",
+    "LastCommit",
+    "Left",
+    "LiveConnection",
+    "LoggedIn",
+    "Metrics",
+    "Nacked",
+    "OffsetStart",
+    "OpenApi",
+    "Overview",
+    "OverviewWarning",
+    "Page",
+    "PartitionInfo",
+    "PipelineGone",
+    "PipelineInfo",
+    "PipelineList",
+    "PipelineOrders",
+    "Placed",
+    "QueueCounts",
+    "QueuedJob",
+    "QueuedJobs",
+    "Ready",
+    "Record",
+    "RecordIn",
+    "Redriven",
+    "RefusedChange",
+    "Root",
+    "RouteInfo",
+    "RouteList",
+    "RouterDropped",
+    "RouterInfo",
+    "RouterPage",
+    "Sample",
+    "SeekResult",
+    "SeekTarget",
+    "SeqRange",
+    "SeqRanges",
+    "Sought",
+    "SqlResult",
+    "StageDropped",
+    "Staged",
+    "StagesRenewed",
+    "Start",
+    "TableGone",
+    "TableInfo",
+    "TablePage",
+    "Tombstone",
+    "TopicConfig",
+    "TopicHeads",
+    "TopicInfo",
+    "TopicPage",
+    "TopicRow",
+    "TopicSearch",
+    "TopicSummary",
+    "WatchSession",
+    "WatchStart",
+    "WhoAmI",
+]
 
 
-class Record(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}):
-    """One record. `data` and `meta` are decoded JSON."""
+class TopicSummary(Struct):
+    """A topic in a list."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+
+
+class TopicPage(Struct):
+    """A page of topics, by name.
+
+    next_cursor: Cursor of the next page; absent on the last one.
+    """
+
+    topics: list[TopicSummary]
+    next_cursor: str | None = None
+
+
+class TopicConfig(Struct):
+    """The configuration of a topic, complete. Fields can also be read as `config["ttl_ms"]`."""
+
+    type: Literal["log", "queue"] = "log"
+    ttl_ms: int = 0
+    cap_records: int = 0
+    cap_bytes: int = 0
+    discard: Literal["old", "reject"] = "old"
+    durable: bool = False
+    durability: Literal["ephemeral", "memory", "disk", "fsync"] = "disk"
+    priority: int | None = None
+    auto_priority: bool = True
+    auto_create: bool = True
+    idempotency_window_ms: int = 120000
+    dedupe_node: bool = True
+    lease_ms: int = 30000
+    claim_jitter_ms: int = 0
+    max_deliveries: int = 0
+    dead_letter: str | None = None
+    leases_durable: bool = False
+
+    def __getitem__(self, name: str) -> Any:
+        """The field of this name, as in a mapping."""
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__struct_fields__)
+
+
+class Configured(Struct):
+    """The topic after a PUT.
+
+    created: Whether the topic is new.
+    dry_run: Only with `dry_run`.
+    evicts_records: Only with `dry_run`: records that the change drops at once.
+    evicts_bytes: Only with `dry_run`: their bytes.
+    """
+
+    topic: str
+    created: bool
+    config: TopicConfig
+    dry_run: bool = False
+    evicts_records: int = 0
+    evicts_bytes: int = 0
+
+
+class QueueCounts(Struct):
+    """Jobs of a queue.
+
+    ready: Jobs that can be claimed.
+    in_flight: Jobs with a lease.
+    dead_lettered: Jobs moved to the dead-letter topic since the start.
+    """
+
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
+class PartitionInfo(Struct):
+    """One partition of a topic with several."""
+
+    partition: int
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+
+
+class TopicInfo(Struct):
+    """The state of a topic.
+
+    head_seq: Highest seq that was assigned in partition 0.
+    earliest_seq: Lowest seq that can be read in partition 0.
+    next_seq: Seq of the next record in partition 0.
+    count: Records of all partitions.
+    bytes: Bytes of all partitions.
+    type: log or queue.
+    epoch: Distinguishes this topic from earlier ones of the same name.
+    partitions: Only for topics with several partitions.
+    """
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    effective_priority: int
+    type: str = "log"
+    epoch: int = 0
+    last_write_ts: int | None = None
+    last_read_ts: int | None = None
+    queue: QueueCounts | None = None
+    partitions: list[PartitionInfo] = []
+
+
+class Dropped(Struct):
+    """The outcome of deleting a topic.
+
+    deleted: False when there was no such topic.
+    routers_removed: Routers from and to the topic, which are deleted with it.
+    """
+
+    topic: str
+    deleted: bool
+    routers_removed: list[str] = []
+
+
+class Appended(Struct):
+    """The seqs of appended records.
+
+    head_seq: Highest seq of the partition.
+    created: Whether this write created the topic.
+    deduped: True when the idempotency key was known: nothing was appended.
+    seqs: Absent with `return_seqs=false`.
+    """
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    count: int
+    created: bool
+    deduped: bool
+    seqs: list[int] = []
+
+
+class Record(Struct, Generic[D], rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}):
+    """One record. `data` and `meta` are the JSON that was appended.
+
+    seq: Position in the partition.
+    ts: When it was appended, in Unix milliseconds.
+    node: Who appended it.
+    tag: For deletes and filters.
+    meta: Small metadata beside the payload.
+    """
 
     seq: int
     ts: int
-    data: Any = None
+    data: D = None  # type: ignore[assignment]
     node: str | None = None
     tag: str | None = None
     meta: dict[str, Any] | None = None
 
 
 class Tombstone(Struct):
-    """Records gap_from..gap_to are lost: this reader has not seen them and never will."""
+    """Records gap_from..gap_to are lost: this reader has not seen them and never will.
+
+    gap_from: First lost seq.
+    gap_to: Last lost seq.
+    reason: cap, ttl, mixed or recreated.
+    missed_estimate: How many records were lost, at most.
+    cause: For mixed losses: restart or damage.
+    """
 
     gap_from: int
     gap_to: int
@@ -29,7 +304,16 @@ class Tombstone(Struct):
 
 
 class Page(Struct):
-    """One answer to a diff. `caught_up`, not an empty list, says that there is no more for now."""
+    """One page of records. `caught_up`, not an empty list, says that there is no more for now.
+
+    next_from_seq: `from_seq` of the next page.
+    caught_up: Whether the reader has everything up to the head.
+    tombstone: Set when records before this page were lost.
+    lag: Seqs between the cursor and the head.
+    epoch: Send it back to notice that the topic was created again.
+    from_seq: With `to_seq`: where the page begins.
+    records_live: With `to_seq`: live records in the covered range.
+    """
 
     topic: str
     records: list[Record]
@@ -40,93 +324,16 @@ class Page(Struct):
     tombstone: Tombstone | None
     lag: int
     epoch: int = 0
-
-
-class Appended(Struct):
-    topic: str
-    first_seq: int
-    last_seq: int
-    head_seq: int
-    count: int
-    created: bool
-    deduped: bool
-    seqs: list[int] = []
-
-
-class QueueCounts(Struct):
-    ready: int
-    in_flight: int
-    dead_lettered: int
-
-
-class PartitionInfo(Struct):
-    partition: int
-    head_seq: int
-    earliest_seq: int
-    count: int
-    bytes: int
-
-
-class TopicInfo(Struct):
-    """The state of a topic."""
-
-    topic: str
-    head_seq: int
-    earliest_seq: int
-    next_seq: int
-    count: int
-    bytes: int
-    config: dict[str, Any]
-    effective_priority: int
-    type: str = "log"
-    epoch: int = 0
-    last_write_ts: int | None = None
-    last_read_ts: int | None = None
-    queue: QueueCounts | None = None
-    partitions: list[PartitionInfo] = []
-
-
-class TopicHeads(Struct):
-    """How far each partition that was asked for has come; None for one that does not exist."""
-
-    epoch: int
-    heads: dict[int, int | None]
-
-
-class Heads(Struct):
-    """By topic; None for one that does not exist."""
-
-    topics: dict[str, TopicHeads | None]
-
-
-class TopicSummary(Struct):
-    topic: str
-    head_seq: int
-    earliest_seq: int
-    count: int
-    bytes: int
-    durable: bool
-    effective_priority: int
-
-
-class TopicPage(Struct):
-    topics: list[TopicSummary]
-    next_cursor: str | None = None
-
-
-class Configured(Struct):
-    topic: str
-    created: bool
-    config: dict[str, Any]
-
-
-class Dropped(Struct):
-    topic: str
-    deleted: bool
-    routers_removed: list[str] = []
+    from_seq: int | None = None
+    records_live: int | None = None
 
 
 class Deleted(Struct):
+    """The partition after a delete.
+
+    deleted: How many records were deleted.
+    """
+
     topic: str
     deleted: int
     earliest_seq: int
@@ -135,8 +342,120 @@ class Deleted(Struct):
     bytes: int
 
 
-class Job(Record, kw_only=True):
-    """A leased job. Ack it before `deadline`, or extend the lease."""
+class SeqRange(Struct):
+    """Seqs with the same fate.
+
+    kind: live, evicted (by a cap or age), lost (by a power cut or damage) or deleted.
+    reason: cap, ttl, mixed, restart, damage or source.
+    since_ts: When the first live record was appended.
+    until_ts: They are older than this.
+    """
+
+    kind: str
+    first_seq: int
+    last_seq: int
+    reason: str | None = None
+    since_ts: int | None = None
+    until_ts: int | None = None
+
+
+class SeqRanges(Struct):
+    """All seqs of a partition that were ever assigned, as ranges in order.
+
+    truncated: Whether there are older ranges that are not listed.
+    """
+
+    topic: str
+    partition: int
+    head_seq: int
+    ranges: list[SeqRange]
+    truncated: bool = False
+
+
+class JobCounts(Struct):
+    """Jobs of a queue by state.
+
+    ready: Jobs that can be claimed.
+    delayed: Jobs that can be claimed later.
+    in_flight: Jobs with a lease.
+    dead_lettered: Jobs moved to the dead-letter topic since the start.
+    dead_letters: Records of the dead-letter topic now.
+    oldest_age_ms: Age of the oldest job; null when there is none.
+    """
+
+    ready: int
+    delayed: int
+    in_flight: int
+    dead_lettered: int
+    dead_letters: int
+    oldest_age_ms: int | None
+
+
+class TopicRow(Struct):
+    """A topic in the result of a search.
+
+    type: log or queue.
+    append_per_s: Records appended a second; null until two samples are there.
+    remove_per_s: Records removed a second: finished jobs, deleted and dropped records.
+    groups: Consumer groups.
+    lag_records: Lag of the group that is farthest behind.
+    lag_seconds: The same in seconds.
+    lost: Seqs whose records were lost to a cap, their age, a power cut or damage.
+    queue: Only of queues.
+    """
+
+    topic: str
+    type: str
+    durability: str
+    partitions: int
+    count: int
+    bytes: int
+    append_per_s: float | None
+    remove_per_s: float | None
+    groups: int
+    lag_records: int
+    lag_seconds: float
+    lost: int
+    last_write_ts: int | None
+    queue: JobCounts | None = None
+
+
+class TopicSearch(Struct):
+    """A part of all topics that match, in the order that was asked for.
+
+    total: Topics that match.
+    """
+
+    total: int
+    offset: int
+    topics: list[TopicRow]
+
+
+class TopicHeads(Struct):
+    """How far the partitions of a topic are; null for one that does not exist.
+
+    type: With `describe`.
+    earliest: With `describe`: the first seq of each partition.
+    """
+
+    epoch: int
+    heads: dict[int, int | None]
+    type: Literal["log", "queue"] | None = None
+    earliest: dict[int, int] | None = None
+
+
+class Heads(Struct):
+    """By topic; null for one that does not exist."""
+
+    topics: dict[str, TopicHeads | None]
+
+
+class Job(Record[D], Generic[D], kw_only=True):
+    """A leased job. Ack it before `deadline`, or extend the lease.
+
+    deadline: When the lease ends, in Unix milliseconds.
+    deliveries: How often the job was delivered, this time included.
+    """
 
     lease_id: str
     deadline: int
@@ -145,6 +464,11 @@ class Job(Record, kw_only=True):
 
 
 class Claimed(Struct):
+    """Leased jobs, oldest first; none when there are none to claim.
+
+    ready: Jobs that can still be claimed.
+    """
+
     topic: str
     claimed: list[Job]
     count: int
@@ -152,19 +476,332 @@ class Claimed(Struct):
 
 
 class Acked(Struct):
-    """What ack, nack and extend answer; of the three counts the one that was asked for is set."""
+    """Finished jobs.
+
+    skipped: Jobs that this worker does not hold.
+    """
 
     topic: str
     skipped: list[int]
     acked: int = 0
-    nacked: int = 0
-    extended: int = 0
     ready: int = 0
     in_flight: int = 0
+
+
+class Nacked(Struct):
+    """Returned jobs.
+
+    skipped: Jobs that this worker does not hold.
+    """
+
+    topic: str
+    skipped: list[int]
+    nacked: int = 0
+    ready: int = 0
+    in_flight: int = 0
+
+
+class Extended(Struct):
+    """Jobs with longer leases.
+
+    skipped: Jobs that this worker does not hold.
+    deadlines: By seq, when the lease ends, in Unix milliseconds.
+    """
+
+    topic: str
+    skipped: list[int]
+    extended: int = 0
     deadlines: dict[str, int] = {}
 
 
+class QueuedJob(Struct):
+    """A job as an operator sees it. Looking at it leases nothing.
+
+    ts: When it was appended, in Unix milliseconds.
+    deliveries: How often it was delivered; with the current delivery, for a leased job.
+    node: In flight: who holds it.
+    lease_id: In flight: the lease, for ack, nack and extend.
+    deadline: In flight: when the lease ends, in Unix milliseconds.
+    due_ts: Delayed: when it can be claimed, in Unix milliseconds.
+    """
+
+    seq: int
+    partition: int
+    ts: int
+    data: Any
+    deliveries: int
+    tag: str | None = None
+    node: str | None = None
+    lease_id: str | None = None
+    deadline: int | None = None
+    due_ts: int | None = None
+
+
+class QueuedJobs(Struct):
+    """Jobs in one state: ready ones in the order of delivery, leased ones by deadline, delayed ones by time.
+
+    total: Jobs in this state.
+    """
+
+    topic: str
+    state: str
+    total: int
+    counts: JobCounts
+    jobs: list[QueuedJob]
+
+
+class Redriven(Struct):
+    """Dead letters that are jobs again.
+
+    moved: Jobs that were moved, or would be.
+    queues: By queue, how many went there.
+    skipped: Records that did not come from a queue, or whose queue is gone or full.
+    remaining: More than one request moves: send it again.
+    """
+
+    topic: str
+    moved: int
+    queues: dict[str, int]
+    skipped: int = 0
+    remaining: int = 0
+    dry_run: bool = False
+
+
+class WatchStart(Struct):
+    """Where a topic begins, and what it holds now."""
+
+    from_seq: int
+    head_seq: int
+    earliest_seq: int
+    epoch: int
+
+
+class WatchSession(Struct):
+    """A session. Open `stream_url` to read; again after a lost connection.
+
+    session_ttl_ms: How long the session lives without a stream.
+    """
+
+    wid: str
+    stream_url: str
+    session_ttl_ms: int
+    topics: dict[str, WatchStart]
+
+
+class ConnectionTopic(Struct):
+    """One topic of a live connection.
+
+    cursor: Seq up to which records were sent; null for a work stream.
+    lag: Seqs behind the cursor.
+    """
+
+    topic: str
+    partition: int
+    cursor: int | None
+    lag: int
+
+
+class LiveConnection(Struct):
+    """A connection that stays open, or a watch session without one.
+
+    kind: watch, socket, work, or session for a watch session without a stream.
+    caller: Name of the key or the user.
+    topics: At most 100.
+    lag: Of all topics together.
+    jobs: Work stream: jobs that it holds.
+    node: Work stream: name of the worker.
+    peer: Address of the client.
+    buffered_bytes: Bytes that the client has not accepted yet.
+    """
+
+    id: str
+    kind: str
+    caller: str
+    since_ts: int
+    topics: list[ConnectionTopic]
+    lag: int
+    jobs: int = 0
+    node: str | None = None
+    peer: str | None = None
+    buffered_bytes: int = 0
+    sent_bytes: int = 0
+
+
+class ConnectionList(Struct):
+    """The response `ConnectionList`.
+
+    connections: The first 500.
+    """
+
+    total: int
+    connections: list[LiveConnection]
+
+
+class Disconnected(Struct):
+    """The response `Disconnected`.
+
+    disconnected: False when there was no such connection.
+    """
+
+    id: str
+    disconnected: bool
+
+
+class GroupMessage(Struct):
+    """One message of a consumer group; `payload` is base64 of its JSON bytes.
+
+    source_table: Table of a routed change.
+    op: Insert, Update or Delete.
+    payload_mode: Key, Full or Diff.
+    """
+
+    offset: int
+    partition_id: int
+    ts: int
+    payload: str
+    topic_id: str = ""
+    message_id: str | None = None
+    source_table: str | None = None
+    op: str | None = None
+    payload_mode: str | None = None
+
+
+class Consumed(Struct):
+    """Messages of one partition.
+
+    has_more: Whether there are more messages in the partition.
+    tombstone: Set when messages before these were lost.
+    partition_id: null for a member without a partition.
+    """
+
+    messages: list[GroupMessage]
+    next_offset: int
+    has_more: bool
+    tombstone: Tombstone | None = None
+    partition_id: int | None = None
+
+
+class GroupAcked(Struct):
+    """The response `GroupAcked`.
+
+    acknowledged_offset: The group has acknowledged everything up to here.
+    """
+
+    success: bool
+    acknowledged_offset: int
+
+
+class SeekResult(Struct):
+    """The position of one partition."""
+
+    partition_id: int
+    previous_offset: int | None
+    next_offset: int
+    lag_records: int
+    lag_seconds: float | None
+
+
+class Sought(Struct):
+    """The positions of a group after a seek."""
+
+    topic_id: str
+    group_id: str
+    dry_run: bool
+    partitions: list[SeekResult]
+
+
+class GroupMember(Struct):
+    """A live member of a group.
+
+    partitions: Partitions that it owns.
+    polling: Whether one of its polls waits now.
+    expires_in_ms: When its session ends without another poll.
+    """
+
+    consumer_id: str
+    partitions: list[int]
+    polling: bool
+    expires_in_ms: int
+
+
+class GroupPartition(Struct):
+    """How far a group is in one partition.
+
+    last_offset: Highest offset of the partition.
+    lag_seconds: Age of the next record that the group has not acknowledged.
+    consumer_id: Member that owns the partition.
+    """
+
+    partition_id: int
+    next_offset: int
+    last_offset: int
+    lag_records: int
+    lag_seconds: float
+    consumer_id: str | None = None
+
+
+class GroupInfo(Struct):
+    """A consumer group of a topic.
+
+    updated_ts: When it acknowledged last, in Unix milliseconds.
+    """
+
+    topic: str
+    group_id: str
+    lag_records: int
+    lag_seconds: float
+    updated_ts: int
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+
+
+class GroupList(Struct):
+    """Consumer groups, those with the largest lag first.
+
+    total: Groups that match.
+    """
+
+    total: int
+    groups: list[GroupInfo]
+
+
+class Left(Struct):
+    """The response `Left`.
+
+    success: False when there was no such member.
+    """
+
+    success: bool
+
+
+class SqlResult(Struct):
+    """What a statement answers. CONSUME also has the fields of a poll.
+
+    next_offset: CONSUME: offset of the next message.
+    has_more: CONSUME: whether there are more messages.
+    tombstone: CONSUME: set when messages were lost.
+    partitions: RESET CONSUMER GROUP: the positions.
+    """
+
+    columns: list[str]
+    rows: list[list[Any]]
+    message: str | None = None
+    next_offset: int | None = None
+    has_more: bool | None = None
+    tombstone: Tombstone | None | None = None
+    partitions: Any | None = None
+
+
 class RouterInfo(Struct):
+    """A router. A list leaves out the options, and a PUT the counters.
+
+    filter: The tag predicate, or null.
+    created: PUT only: whether the router is new.
+    forwarded_total: Records forwarded so far.
+    lag: Seqs of the source that the router has yet to examine; in a list with `details`.
+    state: running, blocked or backoff; GET, and in a list with `details`.
+    """
+
     router: str
     source: str
     dest: str
@@ -180,24 +817,53 @@ class RouterInfo(Struct):
 
 
 class RouterPage(Struct):
+    """A page of routers, by name.
+
+    next_cursor: Cursor of the next page; absent on the last one.
+    """
+
     routers: list[RouterInfo]
     next_cursor: str | None = None
 
 
 class RouterDropped(Struct):
+    """The response `RouterDropped`.
+
+    deleted: False when there was no such router.
+    """
+
     router: str
     deleted: bool
 
 
 class Staged(Struct):
+    """A stage: records that cannot be read until a commit names it.
+
+    expires_at: When the stage expires, in Unix milliseconds.
+    ttl_ms: How long a stage lives unless it is renewed.
+    """
+
     stage_id: str
     topic: str
     count: int
     bytes: int
     expires_at: int
+    ttl_ms: int = 0
+
+
+class StageDropped(Struct):
+    """The response `StageDropped`."""
+
+    stage_id: str
+    deleted: bool
 
 
 class Placed(Struct):
+    """Where records were placed.
+
+    stage_id: Absent for `writes`.
+    """
+
     topic: str
     partition: int
     first_seq: int
@@ -207,7 +873,11 @@ class Placed(Struct):
 
 
 class Committed(Struct):
-    """`deduped`: the producer had committed this batch before, and nothing was done."""
+    """`deduped`: the producer had committed this batch before, and nothing was done.
+
+    producer: Absent without a producer, as are `batch` and `fence`.
+    fence: Last batch of the producer.
+    """
 
     deduped: bool
     count: int
@@ -217,62 +887,34 @@ class Committed(Struct):
     fence: int | None = None
 
 
-class Producer(Struct):
+class LastCommit(Struct):
+    """What a producer committed last."""
+
     producer: str
     batch: int
     ts: int
     results: list[Placed] = []
 
 
-class StageDropped(Struct):
-    stage_id: str
-    deleted: bool
+class StagesRenewed(Struct):
+    """Stages of a producer that live longer.
 
+    renewed: How many stages were renewed.
+    """
 
-class Message(Struct):
-    """One message of a consumer group; `payload` is base64 of its JSON bytes."""
-
-    offset: int
-    partition_id: int
-    ts: int
-    payload: str
-    topic_id: str = ""
-    message_id: str | None = None
-    source_table: str | None = None
-    op: str | None = None
-    payload_mode: str | None = None
-
-
-class Consumed(Struct):
-    messages: list[Message]
-    next_offset: int
-    has_more: bool
-    tombstone: Tombstone | None = None
-    partition_id: int | None = None
-
-
-class GroupAcked(Struct):
-    success: bool
-    acknowledged_offset: int
-
-
-class RefusedChange(Struct):
-    index: int
-    message: str
-
-
-class ChangesSent(Struct):
-    """What became of change events: those in `refused` were not taken, by their place in the request."""
-
-    topic: str
-    appended: int
-    duplicates: int
-    tombstones: int
-    refused: list[RefusedChange]
-    last_seq: int | None = None
+    producer: str
+    renewed: int
+    expires_at: int
+    ttl_ms: int
 
 
 class TableInfo(Struct):
+    """A table that is known to the server.
+
+    topic: Topic that holds its changes.
+    created: PUT only: whether the table is new.
+    """
+
     table: str
     kind: str
     location: str | None
@@ -284,7 +926,7 @@ class TableInfo(Struct):
 
 
 class TablePage(Struct):
-    """`version` is that of all tables together: it rises whenever one of them changes."""
+    """A page of tables. `version` rises whenever one of all tables changes."""
 
     tables: list[TableInfo]
     next_cursor: str | None = None
@@ -292,12 +934,51 @@ class TablePage(Struct):
 
 
 class TableGone(Struct):
+    """The response `TableGone`."""
+
     table: str
     deleted: bool
 
 
+class RefusedChange(Struct):
+    """An event that was not kept, by its place in the request."""
+
+    index: int
+    message: str
+
+
+class ChangePlace(Struct):
+    """Where events were placed in the change topic."""
+
+    partition: int
+    first_seq: int
+    last_seq: int
+    count: int
+
+
+class ChangesSent(Struct):
+    """What became of change events: those in `refused` were not kept.
+
+    duplicates: Events whose position was known: kept once.
+    tombstones: Events that say only that a key is gone; not kept.
+    """
+
+    topic: str
+    appended: int
+    duplicates: int
+    tombstones: int
+    refused: list[RefusedChange]
+    last_seq: int | None = None
+    table: str = ""
+    results: list[ChangePlace] = []
+
+
 class RouteInfo(Struct):
-    """One source of a topic; `version` names it."""
+    """One source of a topic; `version` names it.
+
+    start: Latest, or Earliest for a route that replays the change topic.
+    starts_at: First changes that are routed; null for all.
+    """
 
     topic_id: str
     partitions: int
@@ -308,13 +989,13 @@ class RouteInfo(Struct):
     filter_expr: str | None = None
     partition_key_expr: str | None = None
     key_columns: list[str] = []
+    start: str = "Latest"
+    starts_at: ChangePosition | None = None
 
 
 class RouteList(Struct):
     """All routes, and their version: it rises whenever one of them changes.
-
-    `hidden` is how many more there are, of tables that the key may touch to topics that it may not.
-    """
+    `hidden` counts routes from tables that the key may touch to topics that it may not."""
 
     version: int
     routes: list[RouteInfo]
@@ -322,7 +1003,12 @@ class RouteList(Struct):
 
 
 class ArchivedTo(Struct):
-    """Every record of the partition below `next_seq` stands in the table, or was gone before it could."""
+    """Every record of the partition below `next_seq` is in the table, or was lost before it could be copied.
+
+    partition: Number of the partition.
+    epoch: Epoch of the topic.
+    next_seq: First seq that is not copied yet.
+    """
 
     partition: int
     epoch: int
@@ -330,7 +1016,10 @@ class ArchivedTo(Struct):
 
 
 class ArchiveInfo(Struct):
-    """The table that a topic is copied to, and how far that has come."""
+    """The table that a topic is copied to, and how far that is.
+
+    created: PUT only: whether the archive is new.
+    """
 
     topic: str
     uri: str
@@ -344,20 +1033,22 @@ class ArchiveInfo(Struct):
     created: bool = False
 
 
+class ArchiveGone(Struct):
+    """The response `ArchiveGone`."""
+
+    topic: str
+    deleted: bool
+
+
 class ArchiveList(Struct):
-    """All archives, and their version: it rises when one is set, changed or cleared, not when one has come further."""
+    """All archives, and their version: it rises when one is set, changed or cleared, not with progress."""
 
     version: int
     archives: list[ArchiveInfo]
 
 
-class ArchiveGone(Struct):
-    topic: str
-    deleted: bool
-
-
 class JobStatus(Struct):
-    """One job of a pipeline. `lag` are the records it has yet to take; what is not known is None."""
+    """One job of a pipeline as it was reported; what is not known is null."""
 
     name: str
     kind: str
@@ -370,10 +1061,16 @@ class JobStatus(Struct):
     restarts: int = 0
     error: str | None = None
     notes: dict[str, Any] = {}
+    lag_s: float | None = None
+    bytes: int | None = None
+    latency_ms: float | None = None
 
 
 class PipelineInfo(Struct):
-    """A pipeline as it said last; its state is `lost` when that is too long ago."""
+    """A pipeline as it reported last; its state is `lost` when that is more than 15 s ago.
+
+    stop: Whether it was asked to stop.
+    """
 
     pipeline: str
     state: str
@@ -385,11 +1082,16 @@ class PipelineInfo(Struct):
 
 
 class PipelineList(Struct):
+    """The response `PipelineList`."""
+
     pipelines: list[PipelineInfo]
 
 
 class PipelineOrders(Struct):
-    """What a pipeline is told: whether it is to stop."""
+    """Whether the pipeline is asked to stop.
+
+    state: Only in the response to a stop.
+    """
 
     pipeline: str
     stop: bool
@@ -397,58 +1099,280 @@ class PipelineOrders(Struct):
 
 
 class PipelineGone(Struct):
+    """The response `PipelineGone`."""
+
     pipeline: str
     deleted: bool
 
 
-class SqlResult(Struct):
-    columns: list[str]
-    rows: list[list[Any]]
-    message: str | None = None
+class LoggedIn(Struct):
+    """A token to send as `Authorization: Bearer ...`.
+
+    expires_in: Seconds.
+    """
+
+    access_token: str
+    token_type: str
+    expires_in: int
+    role: str
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(access_token='***', expires_in={self.expires_in}, role={self.role!r})"
 
 
 class Health(Struct):
+    """The response `Health`.
+
+    status: ok.
+    """
+
     status: str
     version: str
     uptime_ms: int
 
 
+class DegradedReason(Struct):
+    """Something of the server's own work that fails.
+
+    subject: File concerned; absent when there is none.
+    """
+
+    condition: str
+    reason: str
+    since_ms: int
+    failures: int
+    subject: str | None = None
+
+
 class Ready(Struct):
+    """The server serves. It does its work even when it is degraded.
+
+    status: ready.
+    reasons: Absent unless the server is degraded; at most 100.
+    """
+
     status: str
     wal_replay_complete: bool
     topics: int
+    degraded: bool = False
+    reasons: list[DegradedReason] = []
 
 
-class WatchSession(Struct):
-    wid: str
-    stream_url: str
-    session_ttl_ms: int
-    topics: dict[str, dict[str, int]]
+class Metrics(Struct):
+    """Every metric by name. Those with labels are objects; `topics` lists the topics one by one."""
+
+    topics: list[dict[str, Any]]
 
 
-# What a watch yields.
+class WhoAmI(Struct):
+    """The caller and what it may do.
+
+    scopes: read, write, delete, admin, consume.
+    prefixes: Names that it may touch begin with one of these; empty for all names.
+    credentials_required: False when the server has no keys and no users.
+    """
+
+    name: str
+    scopes: list[str]
+    prefixes: list[str]
+    credentials_required: bool
 
 
-class WatchedRecord(Struct):
+class OverviewWarning(Struct):
+    """Something that needs attention.
+
+    kind: degraded, disk, dead_letters, lagging_group, pipeline or router.
+    severity: critical, warning or info.
+    """
+
+    kind: str
+    severity: str
+    message: str
+    topic: str | None = None
+    group: str | None = None
+    pipeline: str | None = None
+    router: str | None = None
+
+
+class Sample(Struct):
+    """Figures of one moment; rates are those since the sample before.
+
+    sync_ms: Mean duration of the syncs since the sample before; null without any.
+    """
+
+    ts: int
+    appended_per_s: float
+    read_per_s: float
+    wal_bytes_per_s: float
+    loop_lag_ms: float
+    sync_ms: float | None
+    connections: int
+    streams: int
+
+
+class Overview(Struct):
+    """How the server is doing.
+
+    streams: Streams and WebSockets among them.
+    warnings: At most 100, the most severe first.
+    history: The last five minutes.
+    """
+
+    version: str
+    uptime_ms: int
+    topics: int
+    records: int
+    bytes: int
+    records_appended_total: int
+    records_read_total: int
+    disk_free_bytes: int
+    disk_total_bytes: int
+    memory_bytes: int
+    loop_lag_ms: float
+    loop_lag_max_ms: float
+    connections: int
+    streams: int
+    warnings: list[OverviewWarning]
+    history: list[Sample]
+
+
+class Root(Struct):
+    """What this server is, for clients that want JSON.
+
+    console: null when the console is off (TOPICS_CONSOLE=0).
+    """
+
+    name: str
+    version: str
+    docs: str
+    openapi: str
+    health: str
+    console: str | None
+
+
+class OpenApi(Struct):
+    """This API as an OpenAPI 3.1 document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+
+
+class RecordIn(Struct, omit_defaults=True):
+    """One record of a write.
+
+    data: The payload: any JSON. Kept byte for byte.
+    tag: For deletes and filters; up to 256 bytes.
+    node: Who writes it; overrides `node` of the batch. Up to 128 bytes.
+    meta: Small metadata: an object of up to 64 keys and 16 KiB.
+    delay_ms: Queues: the job becomes claimable after this long; at most 24 hours.
+    """
+
+    data: Any
+    tag: str | None = None
+    node: str | None = None
+    meta: Any | UnsetType = UNSET
+    delay_ms: int | None = None
+
+
+class ConfigChange(Struct, omit_defaults=True):
+    """The fields of a topic's configuration that a request names. Unknown fields are ignored.
+
+    type: `queue` for jobs with leases. Fixed when the topic is created.
+    ttl_ms: Records expire this long after their append; 0 for never.
+    cap_records: Most records that are kept; 0 for no cap.
+    cap_bytes: Most bytes that are kept; 0 for no cap.
+    discard: At a cap, drop the oldest records or reject the write (422 `topic_full`).
+    durable: Short for `durability` fsync (true) or disk (false).
+    durability: Where a write is stored when it is acknowledged. Can be changed.
+    priority: Fixed priority, clamped to -1000..1000; null for the automatic one.
+    auto_priority: Derive the priority from the last read, if none is fixed.
+    auto_create: Whether a write may create the topic.
+    idempotency_window_ms: How long idempotency keys are remembered.
+    dedupe_node: Whether reads may leave out records by `node`.
+    lease_ms: Queues: default lease of a claim, clamped to 100..86400000.
+    claim_jitter_ms: Queues: claims wait this long and share the jobs evenly; at most 5000.
+    max_deliveries: Queues: deliveries before a job becomes a dead letter; 0 for no limit.
+    dead_letter: Queues: topic for jobs over `max_deliveries`; null for none.
+    leases_durable: Queues: leases survive a restart.
+    partitions: Number of logs. Fixed when the topic is created; not in `config`.
+    """
+
+    type: Literal["log", "queue"] | UnsetType = UNSET
+    ttl_ms: int | UnsetType = UNSET
+    cap_records: int | UnsetType = UNSET
+    cap_bytes: int | UnsetType = UNSET
+    discard: Literal["old", "reject"] | UnsetType = UNSET
+    durable: bool | UnsetType = UNSET
+    durability: Literal["ephemeral", "memory", "disk", "fsync"] | UnsetType = UNSET
+    priority: int | None | UnsetType = UNSET
+    auto_priority: bool | UnsetType = UNSET
+    auto_create: bool | UnsetType = UNSET
+    idempotency_window_ms: int | UnsetType = UNSET
+    dedupe_node: bool | UnsetType = UNSET
+    lease_ms: int | UnsetType = UNSET
+    claim_jitter_ms: int | UnsetType = UNSET
+    max_deliveries: int | UnsetType = UNSET
+    dead_letter: str | None | UnsetType = UNSET
+    leases_durable: bool | UnsetType = UNSET
+    partitions: int | UnsetType = UNSET
+
+
+class Start(Struct, omit_defaults=True):
+    """Where to begin in one topic.
+
+    from_seq: Records after this seq.
+    tail: Only records appended from now on.
+    partition: Partition to read.
+    epoch: `epoch` of the topic that `from_seq` belongs to.
+    """
+
+    from_seq: int = 0
+    tail: bool = False
+    partition: int = 0
+    epoch: int | None = None
+
+
+class OffsetStart(Struct, omit_defaults=True):
+    """Begin at this offset.
+
+    Offset: Offset of the first message.
+    """
+
+    Offset: int
+
+
+class SeekTarget(Struct, omit_defaults=True):
+    """An offset or a time; one of the two.
+
+    Offset: Offset of the next message.
+    Timestamp: Unix milliseconds.
+    """
+
+    Offset: int | None = None
+    Timestamp: int | str | None = None
+
+
+class CommitWrite(Struct, kw_only=True, omit_defaults=True):
+    """Records of a commit that were not staged.
+
+    records: 1 to 10,000 records, appended in this order: all of them or none.
+    node: Who writes: default for the records. Up to 128 bytes.
+    idempotency_key: A repeat with the same key appends nothing and answers as the first. Up to 256 characters.
+    create: Whether to create the topic if it does not exist; false answers 404 instead.
+    config: Configuration for a topic that this write creates; requires `admin`. Ignored if the topic exists.
+    disable_backpressure: Wait under load instead of getting 429.
+    partition: Partition to append to.
+    partition_key: Text whose hash selects the partition; not together with `partition`.
+    topic: Topic to append to.
+    """
+
+    records: list[RecordIn]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: ConfigChange | None = None
+    disable_backpressure: bool = False
+    partition: int | None = None
+    partition_key: str | None = None
     topic: str
-    record: Record
-
-
-class WatchedTombstone(Struct):
-    topic: str
-    tombstone: Tombstone
-
-
-class CaughtUp(Struct):
-    """Everything the topic held has been delivered; from here on records are live."""
-
-    topic: str
-    head_seq: int
-
-
-class TopicDeleted(Struct):
-    topic: str
-    head_seq: int
-
-
-Watched = WatchedRecord | WatchedTombstone | CaughtUp | TopicDeleted

@@ -1,4 +1,4 @@
-"""A cache with an edge: at most so many bytes, the oldest entry leaves first."""
+"""A cache with a limit in bytes. The least recently used entry is removed first."""
 
 from collections.abc import Hashable
 from typing import Any

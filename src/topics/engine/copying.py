@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from topics.engine.partition import Partition
 from topics.engine.segment import PAGE_RECORDS
+from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, Page, joined_columns, page_size, record_sizes
 
@@ -24,7 +25,7 @@ CLEAR_NODE = 1
 CLEAR_TAG = 2
 STAMP = 4
 
-# So many seqs at most are spanned by one selection, which bounds the bits that tell which were taken.
+# The largest number of seqs that one selection spans: limits the bits that say which were chosen.
 SPAN = 4096
 STAMP_NAME = b'"_topics_router"'
 
@@ -67,7 +68,13 @@ def select(partition: Partition, after: int, bound: int, most_records: int, most
     size = 0
     while seq is not None and seq <= bound:
         segment = partition.segment_at(seq)
-        page = segment.page_at(seq)
+        try:
+            page = segment.page_at(seq)
+        except CorruptStorage:
+            if not seqs:
+                raise
+            # What stands before the damaged records is copied first.
+            return Selection(first, seqs[-1], _run(seqs))
         last = min(page.last_seq, bound)
         flags = segment.flags_between(seq, last)
         found: list[int] = (
@@ -105,14 +112,14 @@ def chosen_bits(selection: Selection, seqs: Sequence[int]) -> bytes | None:
 
 
 def chosen_seqs(first: int, last: int, bits: bytes | None) -> Sequence[int]:
-    """The seqs that `chosen_bits` told."""
+    """The seqs that `chosen_bits` encoded."""
     if bits is None:
         return range(first, last + 1)
     return [seq for seq in range(first, last + 1) if bits[(seq - first) >> 3] >> ((seq - first) & 7) & 1]
 
 
 def gather(find: Find, seqs: Sequence[int]) -> list[Columns | int]:
-    """The records' texts in runs of about a page; a number stands for so many records that `find` does not know."""
+    """The records' texts in runs of about a page. A number is a run of that many records that `find` does not find."""
     result: list[Columns | int] = []
     parts: list[Columns] = []
     count = 0

@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from topics.engine.partition import Partition
 from topics.engine.segment import Segment
-from topics.model.page import page_times
 
 
 class Position(Struct, frozen=True, gc=False):
@@ -79,7 +78,7 @@ class Group:
         It gets its share of the partitions, as far as they can be moved; with `wanted` it gets that one and no other,
         or None when that one is another live member's.
         """
-        self.expire(now_ms)
+        self.expire(now_ms, partitions)
         if wanted is not None and not self._may_claim(wanted, consumer_id):
             return None
         member = self.members.get(consumer_id)
@@ -94,11 +93,13 @@ class Group:
         self.share(partitions)
         return member
 
-    def heard_of(self, consumer_id: str, now_ms: int, session_ms: int) -> None:
-        """A member that is alive stays so for another while."""
+    def renew(self, consumer_id: str, now_ms: int, session_ms: int) -> bool:
+        """Extend the session of a live member. False when it has ended, or there was none."""
         member = self.members.get(consumer_id)
-        if member is not None:
-            member.until_ms = max(member.until_ms, now_ms + session_ms)
+        if member is None or (not member.open_polls and member.until_ms <= now_ms):
+            return False
+        member.until_ms = max(member.until_ms, now_ms + session_ms)
+        return True
 
     def leave(self, consumer_id: str, partitions: int) -> bool:
         """The member's session ends now. False when there was none."""
@@ -108,12 +109,14 @@ class Group:
         self.share(partitions)
         return True
 
-    def expire(self, now_ms: int) -> bool:
-        """End the sessions that have run out; whether there were any."""
+    def expire(self, now_ms: int, partitions: int) -> bool:
+        """End the sessions that have expired and share what they held; whether there were any."""
         gone = [each.consumer_id for each in self.members.values() if not each.open_polls and each.until_ms <= now_ms]
         for consumer_id in gone:
             del self.members[consumer_id]
             self._free(consumer_id)
+        if gone:
+            self.share(partitions)
         return bool(gone)
 
     def next_expiry_ms(self) -> int | None:
@@ -196,10 +199,7 @@ def lag(partition: Partition, next_offset: int, now_ms: int) -> Lag:
     records = sum(
         [live_from(segment, next_offset) for segment in partition.segments if segment.last_seq >= next_offset]
     )
-    page = partition.find(first)
-    assert page is not None
-    oldest_ts = page_times(page)[first - page.first_seq]
-    return Lag(records, max(0, now_ms - oldest_ts) / 1000)
+    return Lag(records, max(0, now_ms - partition.ts_at(first)) / 1000)
 
 
 def live_from(segment: Segment, seq: int) -> int:

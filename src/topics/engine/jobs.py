@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from topics.engine.held import Grant
+from topics.engine.delivery import Delivery
 from topics.engine.partition import Partition
 from topics.model.page import Page, column, fold, page_datas, page_times
 
@@ -46,10 +46,10 @@ class JobTexts:
         self._last_of: Partition | None = None
         self._starts: dict[int, list[bytes]] = {}
 
-    def fresh(self, partition: Partition, grant: Grant) -> bytes:
+    def fresh(self, partition: Partition, delivery: Delivery) -> bytes:
         """Jobs that stand together and are all delivered for the first time, comma between them."""
-        first = grant.seqs[0]
-        left = len(grant.seqs)
+        first = delivery.seqs[0]
+        left = len(delivery.seqs)
         texts: list[bytes] = []
         while left:
             columns = self._last
@@ -63,30 +63,30 @@ class JobTexts:
             start = first - columns.first
             count = min(left, columns.stop - first)
             if not columns.plain:
-                texts += _full(grant, columns, range(first, first + count), [1] * count)
+                texts += _full(delivery, columns, range(first, first + count), [1] * count)
             elif count == 1:
                 texts.append(
                     b'{"$seq":%d,"lease_id":"lease_%d%b","deadline":%d,"$ts":%d,"deliveries":1,"data":%b}'
-                    % (first, first, grant.token, grant.deadline, columns.times[start], columns.data[start])
+                    % (first, first, delivery.token, delivery.deadline, columns.times[start], columns.data[start])
                 )
             else:
-                texts.append(self._run(grant, columns, start, count))
+                texts.append(self._run(delivery, columns, start, count))
             left -= count
             first += count
         return texts[0] if len(texts) == 1 else b",".join(texts)
 
-    def of(self, partition: Partition, grant: Grant, deliveries: list[int]) -> list[bytes]:
-        """The jobs of the grant, which are live and whose seqs ascend: one text each for a connection, otherwise one in all."""
-        seqs = grant.seqs
-        if grant.basket is not None:
-            return self.render(partition, grant, deliveries)
+    def of(self, partition: Partition, delivery: Delivery, deliveries: list[int]) -> list[bytes]:
+        """The jobs of the delivery, which are live and whose seqs ascend: one text each for a connection, otherwise one in all."""
+        seqs = delivery.seqs
+        if delivery.connection_jobs is not None:
+            return self.render(partition, delivery, deliveries)
         if isinstance(seqs, range) and deliveries.count(1) == len(seqs):
-            return [self.fresh(partition, grant)]
-        return [b",".join(self.render(partition, grant, deliveries))]
+            return [self.fresh(partition, delivery)]
+        return [b",".join(self.render(partition, delivery, deliveries))]
 
-    def render(self, partition: Partition, grant: Grant, deliveries: list[int]) -> list[bytes]:
-        """The jobs of the grant, which are live and whose seqs ascend, one text each."""
-        seqs = grant.seqs
+    def render(self, partition: Partition, delivery: Delivery, deliveries: list[int]) -> list[bytes]:
+        """The jobs of the delivery, which are live and whose seqs ascend, one text each."""
+        seqs = delivery.seqs
         texts: list[bytes] = []
         count = len(seqs)
         index = 0
@@ -98,8 +98,8 @@ class JobTexts:
             stop = count if seqs[-1] < behind else bisect_left(seqs, behind, index)
             form = _plain if columns.plain else _full
             if stop - index == count:
-                return form(grant, columns, seqs, deliveries)
-            texts += form(grant, columns, seqs[index:stop], deliveries[index:stop])
+                return form(delivery, columns, seqs, deliveries)
+            texts += form(delivery, columns, seqs[index:stop], deliveries[index:stop])
             index = stop
         return texts
 
@@ -115,7 +115,7 @@ class JobTexts:
         self._kept[key] = columns
         return columns
 
-    def _run(self, grant: Grant, columns: Columns, start: int, count: int) -> bytes:
+    def _run(self, delivery: Delivery, columns: Columns, start: int, count: int) -> bytes:
         first = columns.first + start
         thousand, rest = divmod(first, 1000)
         starts = self._starts_of(thousand)[rest : rest + count]
@@ -126,7 +126,7 @@ class JobTexts:
         pieces: list[bytes] = [b"}"] * (3 * count + 1)
         end = 3 * count
         pieces[0:end:3] = starts
-        pieces[1:end:3] = _middles(grant, columns.times[start : start + count])
+        pieces[1:end:3] = _middles(delivery, columns.times[start : start + count])
         pieces[2:end:3] = columns.data[start : start + count]
         pieces[0] = starts[0][2:]
         return b"".join(pieces)
@@ -160,19 +160,19 @@ def _taken_apart(page: Page) -> Columns:
     )
 
 
-def _middles(grant: Grant, times: Sequence[int]) -> list[bytes]:
+def _middles(delivery: Delivery, times: Sequence[int]) -> list[bytes]:
     """What stands between the seq in the lease id and the data of jobs that are delivered for the first time."""
-    form = b'%b","deadline":%d,"$ts":%%d,"deliveries":1,"data":' % (grant.token, grant.deadline)
+    form = b'%b","deadline":%d,"$ts":%%d,"deliveries":1,"data":' % (delivery.token, delivery.deadline)
     # Times never fall, so equal ends mean equal times.
     if times[0] == times[-1]:
         return [form % times[0]] * len(times)
     return [form % ts for ts in times]
 
 
-def _plain(grant: Grant, columns: Columns, seqs: Sequence[int], deliveries: list[int]) -> list[bytes]:
+def _plain(delivery: Delivery, columns: Columns, seqs: Sequence[int], deliveries: list[int]) -> list[bytes]:
     form = b'{"$seq":%%d,"lease_id":"lease_%%d%b","deadline":%d,"$ts":%%d,"deliveries":%%d,"data":%%b}' % (
-        grant.token,
-        grant.deadline,
+        delivery.token,
+        delivery.deadline,
     )
     first_seq = columns.page.first_seq
     start, stop = seqs[0] - first_seq, seqs[-1] - first_seq + 1
@@ -186,7 +186,7 @@ def _plain(grant: Grant, columns: Columns, seqs: Sequence[int], deliveries: list
     ]
 
 
-def _full(grant: Grant, columns: Columns, seqs: Sequence[int], deliveries: list[int]) -> list[bytes]:
+def _full(delivery: Delivery, columns: Columns, seqs: Sequence[int], deliveries: list[int]) -> list[bytes]:
     first_seq = columns.page.first_seq
     metas, nodes, tags = columns.metas, columns.nodes, columns.tags
     texts = []
@@ -195,8 +195,8 @@ def _full(grant: Grant, columns: Columns, seqs: Sequence[int], deliveries: list[
         text = b'{"$seq":%d,"lease_id":"lease_%d%b","deadline":%d,"$ts":%d' % (
             seq,
             seq,
-            grant.token,
-            grant.deadline,
+            delivery.token,
+            delivery.deadline,
             columns.times[position],
         )
         if nodes is not None and nodes[position]:

@@ -1,39 +1,56 @@
 """A partition: one log with its own seqs, floors and segments.
 
-Three positions tell what a reader may still see:
+Three positions determine what a reader may still see:
 
-    evict_floor   records below were lost to a cap or to their age. A cursor below it is told, by a tombstone.
-    delete_below  records below were deleted on purpose. Nobody is told.
+    evict_floor   records below were evicted by a cap or by their age. A cursor below it gets a tombstone.
+    delete_below  records below were deleted on purpose. Readers get no tombstone.
     earliest_seq  the first live record; head_seq + 1 when none is. Never below either of the two.
 
-Holes are ranges of seqs inside the log whose records were lost and must be told as well (a power cut took them, or a
-router's source had dropped them first). Everything else that is missing was deleted on purpose.
+Holes are ranges of seqs inside the log whose records were lost; readers get a tombstone for them too. (A power cut lost them,
+or the source of a router evicted them before they were forwarded.) All other missing records were deleted on purpose.
 
-Seqs are handed out by `decide_*` and become readable by `apply_*`; in between they count as pending. No method here
-waits or writes: the broker commits facts and calls `apply_*` when they are true, live and in replay alike.
+Seqs are assigned by `reserve` and become readable by `apply_*`; in between they count as pending. No method here waits or
+writes: the broker commits facts and calls `apply_*` when the log has them, live and in recovery alike.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from topics.engine.cache import Cache
 from topics.engine.lease import Leases
 from topics.engine.render import Rendering, View, is_usual, render_records, wanted
-from topics.engine.segment import HotSegment, Segment
-from topics.model.config import U64_MAX, TopicConfig
-from topics.model.facts import CAP, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, DeletedRuns, Evicted, Lost
+from topics.engine.reservation import Reservation
+from topics.engine.segment import STEP_PAGES, HotSegment, MergedSegment, Segment
+from topics.engine.selection import SegmentShares, Selection, Share, both, fact_of
+from topics.engine.tags import TagIndex
+from topics.model.config import TopicConfig
+from topics.model.errors import CorruptStorage
+from topics.model.facts import CAP, DAMAGE, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, DeletedRuns, Evicted, Lost
 from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, Page, page_times, page_weight, record_sizes
+from topics.model.page import Page, RecordTexts, page_times, page_weight, record_sizes
+from topics.model.steps import Steps
 
-# A filtered read that has found something stops after looking at this many records.
-SCAN_MOST = 20_000
+# A read that leaves out records (of nodes, or deleted ones) examines about this many bytes of records in one step, a record
+# counting at least as the second says: 10,000 small records, which takes 1 to 2 ms.
+MAX_SCAN_BYTES = 8 << 20
+MIN_SCAN_COST = 800
+# A selection is measured again until at most this many of its pages have changed in one round, and that often at most.
+MAX_UNSETTLED_PAGES = 64
+MAX_SETTLE_ROUNDS = 8
+# Runs of live records that `ranges` looks at in one step.
+RANGES_PER_STEP = 200
 
 
 class Tombstone(Struct, frozen=True, omit_defaults=True):
-    """Records gap_from..gap_to are lost and this reader has not seen them. As JSON it is what readers are told."""
+    """Records gap_from..gap_to are lost and this reader has not seen them; the JSON form is part of every answer.
+
+    `gap_from` is never greater than `gap_to`. A topic that was created again and has lost nothing answers 0..0, a range
+    without a record, and `missed_estimate` 0.
+    """
 
     gap_from: int
     gap_to: int
@@ -45,13 +62,26 @@ class Tombstone(Struct, frozen=True, omit_defaults=True):
 
 
 class Read(Struct):
-    """One answer to a reader: rendered records (comma between them) and where to go on."""
+    """One answer to a reader: rendered records (comma between them) and where to go on.
+
+    `unfinished`: the work of one step was done before a record was found and before the end; read on from `next_from_seq`.
+    """
 
     records: bytes
     count: int
     next_from_seq: int
     scanned: int
     tombstone: Tombstone | None
+    unfinished: bool = False
+
+
+class SeqRange(Struct):
+    """Seqs with the same fate: live, evicted, lost or deleted."""
+
+    kind: str
+    first_seq: int
+    last_seq: int
+    reason: str | None = None
 
 
 class Run(Struct):
@@ -75,11 +105,13 @@ class Plan(Struct):
 class Totals:
     """Live records and bytes over all partitions, and how many came and went."""
 
-    __slots__ = ("appended", "bytes", "deleted", "evicted", "records")
+    __slots__ = ("appended", "bytes", "deleted", "evicted", "pending_bytes", "records")
 
     def __init__(self) -> None:
         self.records = 0
         self.bytes = 0
+        # Of records that are reserved and not applied yet.
+        self.pending_bytes = 0
         self.appended = 0
         self.evicted = 0
         self.deleted = 0
@@ -100,20 +132,20 @@ class Partition:
         self.bytes = 0
         self.holes: list[Lost] = []
         self.segments: list[Segment] = []
-        # Handed out but not yet readable.
+        # Reserved and not applied yet: see `reserve`. Nothing outside this class changes these.
         self.next_seq = 1
         self.pending_records = 0
         self.pending_bytes = 0
-        # The writes of this turn that are still being gathered, if any.
-        self.gathering: Any = None
         # Commits about this partition that wait for a sync; a later one must not overtake them.
         self.waiting_sync = 0
         # Written to the log but not synced: no read sees these pages, only those who asked for what may yet be lost.
         self.unsynced: list[Page] = []
         # Records below never reached the log: the topic was ephemeral when they came.
         self.unlogged_below = 0
-        # Segments nobody can read any more, for the broker to remove.
+        # Segments without live records, for the broker to remove.
         self.dropped: list[Segment] = []
+        # Tag indexes of segments that were dropped, to be freed in steps.
+        self._unused_tags: list[TagIndex] = []
         # Who has which job, when this is a queue.
         self.leases: Leases | None = None
         self._totals = totals
@@ -123,10 +155,60 @@ class Partition:
         self._earliest: int | None = None
         self._oldest_ts: int | None = None
 
+    # Reserving
+
+    def reserve(self, count: int, size: int, now_ms: int) -> Reservation:
+        """Assign the next `count` seqs to records of `size` bytes. They are pending until settled or released."""
+        reservation = Reservation(self, self.next_seq, 0, 0, 0)
+        self.extend_reservation(reservation, count, size, now_ms)
+        return reservation
+
+    def reserve_gap(self, count: int) -> Reservation:
+        """Assign seqs to records that are lost: they take no room."""
+        gap = Reservation(self, self.next_seq, count, 0, self.last_ts)
+        gap.records = 0
+        self.next_seq += count
+        return gap
+
+    def extend_reservation(self, reservation: Reservation, count: int, size: int, now_ms: int) -> None:
+        # Times never decrease in a partition. A reservation that stays open takes the time of its last record.
+        if now_ms > self.last_ts:
+            self.last_ts = now_ms
+        reservation.ts = self.last_ts
+        reservation.count += count
+        reservation.records += count
+        reservation.size += size
+        self.next_seq += count
+        self.pending_records += count
+        self.pending_bytes += size
+        self._totals.pending_bytes += size
+
+    def settle_reservation(self, reservation: Reservation) -> None:
+        self.pending_records -= reservation.records
+        self.pending_bytes -= reservation.size
+        self._totals.pending_bytes -= reservation.size
+        if reservation.unsynced:
+            shown = {id(page) for page in reservation.unsynced}
+            reservation.unsynced = []
+            self.unsynced = [page for page in self.unsynced if id(page) not in shown]
+
+    def release_reservation(self, reservation: Reservation) -> None:
+        self.settle_reservation(reservation)
+        self.next_seq = min(self.next_seq, reservation.first_seq)
+
+    def restore_position(self, head_seq: int, last_ts: int) -> None:
+        """Recovery: a partition without records that has assigned seqs up to `head_seq`."""
+        self.head_seq = head_seq
+        self.next_seq = head_seq + 1
+        self.last_ts = last_ts
+
     # Writing
 
-    def apply_append(self, page: Page) -> None:
-        """The page's records are readable. Seqs skipped since the last record stay empty; a repeat does nothing."""
+    def apply_append(self, page: Page, *, index_later: bool = False) -> None:
+        """The page's records are readable. Seqs skipped since the last record stay empty; a repeat does nothing.
+
+        `index_later`: their tags are indexed by `tidy_tags`, or by the first search.
+        """
         first_seq = page.first_seq
         if first_seq <= self.head_seq:
             return
@@ -134,7 +216,7 @@ class Partition:
         hot = segments[-1] if segments else None
         if not isinstance(hot, HotSegment) or not hot.open or hot.last_seq + 1 != first_seq:
             hot = self._new_hot(first_seq)
-        hot.append(page)
+        hot.append(page, index_later=index_later)
         count, size = page.count, page.size
         next_seq = first_seq + count
         self.head_seq = next_seq - 1
@@ -156,21 +238,35 @@ class Partition:
             return False
         return (0 < config.cap_records < self.count) or (0 < config.cap_bytes < self.bytes)
 
-    def making_way(self, config: TopicConfig, count: int, size: int) -> int:
-        """The bytes of live records that the caps take when so much is appended behind what is on its way already."""
+    def bytes_evicted_by(self, config: TopicConfig, count: int, size: int, texts: Sequence[RecordTexts]) -> int:
+        """The bytes that the caps evict once these records are appended behind the pending ones.
+
+        Counts live records and records of `texts`; pending ones that are evicted as well are left out.
+        """
+        if config.discard == "reject":
+            return 0
+        cap_records, cap_bytes = config.cap_records, config.cap_bytes
+        if 0 < cap_records < count or 0 < cap_bytes < size:
+            evicted = self.bytes
+            for record_size in [each for some in texts for each in record_sizes(some)]:
+                if (not cap_records or count <= cap_records) and (not cap_bytes or size <= cap_bytes):
+                    break
+                evicted += record_size
+                size -= record_size
+                count -= 1
+            return evicted
         records = self.count + self.pending_records + count
         size += self.bytes + self.pending_bytes
-        over = 0 < config.cap_records < records or 0 < config.cap_bytes < size
-        if not over or config.discard == "reject":
+        if not (0 < cap_records < records or 0 < cap_bytes < size):
             return 0
         floor = self._capped_floor(config, records, size)
-        leaving = 0
+        evicted = 0
         for segment in self.segments:
             if segment.last_seq < floor:
-                leaving += segment.live_bytes
+                evicted += segment.live_bytes
             elif segment.first_seq < floor:
-                leaving += segment.measure(floor)[1]
-        return leaving
+                evicted += segment.measure(floor)[1]
+        return evicted
 
     def decide_eviction(self, config: TopicConfig, now_ms: int) -> Evicted | None:
         """How far the floor must rise so that caps hold and nothing expired is left; None when it need not.
@@ -195,6 +291,26 @@ class Partition:
         self._check_below(floor)
         return Evicted(self.topic_id, self.number, floor, reasons)
 
+    def evicted_by(self, config: TopicConfig, now_ms: int) -> tuple[int, int]:
+        """Records and bytes that this configuration would evict now. Nothing changes."""
+        fact = self.decide_eviction(config, now_ms)
+        return (0, 0) if fact is None else self.measure_below(fact.floor)
+
+    def measure_below(self, bound: int) -> tuple[int, int]:
+        """Live records below `bound`, and their bytes."""
+        records = size = 0
+        for segment in self.segments:
+            if segment.first_seq >= bound:
+                break
+            if segment.last_seq < bound:
+                records += segment.live
+                size += segment.live_bytes
+            else:
+                some, their_bytes = segment.measure(bound)
+                records += some
+                size += their_bytes
+        return records, size
+
     def apply_evicted(self, fact: Evicted) -> None:
         if fact.floor > self.evict_floor:
             self.evict_floor = fact.floor
@@ -204,7 +320,7 @@ class Partition:
             self._totals.evicted += before - self.count
 
     def apply_lost(self, fact: Lost) -> None:
-        """Seqs first..last are taken and empty, and readers are told."""
+        """Assign seqs first..last without records: readers get a tombstone."""
         if fact.last <= self.head_seq:
             return
         first = max(fact.first, self.head_seq + 1)
@@ -290,6 +406,69 @@ class Partition:
         self._take_away(count - sealed.live, size - sealed.live_bytes)
         self._drop_empty()
 
+    def apply_packed(self, packed: MergedSegment) -> None:
+        """Replace the segments that the packed segment was made of. Counts, floors and what is gone do not change.
+
+        Live, those are whole segments. In replay they may be part of a larger hot segment; the rest of it stays hot.
+        A packed segment that a newer one has replaced already, or whose records are all gone, is dropped.
+        """
+        replaced = [segment for segment in self.segments if _overlap(segment, packed)]
+        if not replaced or not all([packed.replaces(segment) for segment in replaced]):
+            self.dropped.append(packed)
+            return
+        first, last = packed.first_seq, packed.last_seq
+        kept = [segment for segment in self.segments if not _overlap(segment, packed)]
+        parts: list[Segment] = []
+        for segment in replaced:
+            if not isinstance(segment, HotSegment):
+                self.dropped.append(segment)
+                parts.append(segment)
+                continue
+            parts.append(segment.between(first, last))
+            if segment.first_seq < first:
+                kept.append(segment.between(segment.first_seq, first - 1))
+            if segment.last_seq > last:
+                kept.append(segment.between(last + 1, segment.last_seq))
+        packed.take_over(parts)
+        self.segments = sorted([*kept, packed], key=lambda segment: segment.first_seq)
+        self._drop_empty()
+        self._starts = [segment.first_seq for segment in self.segments]
+
+    def replace_range(
+        self, first: int, last: int, segments: Sequence[Segment], lost: Sequence[tuple[int, int]]
+    ) -> list[Segment]:
+        """Replace records first..last by those of `segments`. `lost` holds ranges within, which are reported to readers.
+
+        Answers the sealed segments that were replaced. Seqs are kept: records never move.
+        """
+        kept: list[Segment] = []
+        replaced: list[Segment] = []
+        count, size = self.count, self.bytes
+        for segment in self.segments:
+            if segment.last_seq < first or segment.first_seq > last:
+                kept.append(segment)
+            elif isinstance(segment, HotSegment):
+                if segment.first_seq < first:
+                    kept.append(segment.between(segment.first_seq, first - 1))
+                if segment.last_seq > last:
+                    kept.append(segment.between(last + 1, segment.last_seq))
+            else:
+                replaced.append(segment)
+        for segment in segments:
+            segment.kill_below(max(self.evict_floor, self.delete_below))
+        self.segments = sorted([*kept, *segments], key=lambda segment: segment.first_seq)
+        self._starts = [segment.first_seq for segment in self.segments]
+        self._earliest = self._oldest_ts = None
+        left = sum([segment.live for segment in self.segments]), sum([segment.live_bytes for segment in self.segments])
+        self._take_away(count - left[0], size - left[1])
+        holes = [Lost(self.topic_id, self.number, *each, DAMAGE) for each in lost if each[1] >= self.evict_floor]
+        self.holes = sorted([*self.holes, *holes], key=lambda hole: hole.first)
+        if self.leases is not None:
+            for each in lost:
+                self.leases.forget(range(each[0], each[1] + 1))
+        self._drop_empty()
+        return replaced
+
     # Deleting
 
     def decide_delete_below(self, before_seq: int) -> DeletedBelow:
@@ -298,18 +477,140 @@ class Partition:
         self._check_below(bound)
         return DeletedBelow(self.topic_id, self.number, bound)
 
-    def decide_delete_match(self, match: TagMatch, before_seq: int | None) -> Deleted:
-        bound = self.head_seq + 1 if before_seq is None else min(before_seq, self.head_seq + 1)
-        seqs: array[int] = array("Q")
-        for segment in self.segments:
+    def select(self, match: TagMatch, bound: int) -> Steps[Selection]:
+        """Choose the live records below `bound` whose tag matches, and measure them. `apply_selection` deletes them.
+
+        Records that others delete, evict or expire between two steps are left to them: each is counted once.
+        """
+        selection = Selection(self.topic_id, self.number, [])
+        for segment in list(self.segments):
             if segment.first_seq >= bound:
                 break
             if segment.live:
-                found = [seq for seq in segment.tagged(match, bound) if segment.is_live(seq)]
-                if found:
-                    segment.check(found[0], found[-1])
-                    seqs.extend(found)
-        return Deleted(self.topic_id, self.number, seqs.tobytes())
+                found = yield from segment.tagged(match, bound)
+                if 1 in found:
+                    selection.shares += yield from segment.shares(found)
+        yield from self._settle(selection)
+        selection.groups = yield from self._group(selection)
+        selection.fact = yield from fact_of(selection)
+        return selection
+
+    def _settle(self, selection: Selection) -> Steps[None]:
+        """Measure again the pages whose records have changed since, until few of them are left for `apply_selection`."""
+        for _ in range(MAX_SETTLE_ROUNDS):
+            changed = 0
+            for index, share in enumerate(selection.shares):
+                if not index % STEP_PAGES:
+                    yield
+                segment = self._holding(share)
+                gone = _gone(segment, share)
+                if gone != share.before:
+                    _measure(segment, share, gone)
+                    changed += 1
+                    yield
+            if changed <= MAX_UNSETTLED_PAGES:
+                return
+
+    def _group(self, selection: Selection) -> Steps[list[SegmentShares]]:
+        """The shares of each segment together, so that `apply_selection` need not look at them one by one."""
+        groups: list[SegmentShares] = []
+        by_segment: dict[int, list[Share]] = {}
+        for share in selection.shares:
+            segment = self._holding(share)
+            if segment is not None and share.count:
+                by_segment.setdefault(segment.first_seq, []).append(share)
+        for shares in by_segment.values():
+            yield
+            first, last = shares[0].first, shares[-1]
+            segment = self._holding(last)
+            if segment is None:
+                continue
+            before = segment.gone_between(first, last.first + len(last.chosen))
+            after = bytearray(before)
+            group = SegmentShares(first, before, b"", 0, 0, shares)
+            for index, share in enumerate(shares):
+                if not index % STEP_PAGES:
+                    yield
+                start = share.first - first
+                gone = before[start : start + len(share.chosen)]
+                if gone != share.before:
+                    _measure(self._holding(share), share, gone)
+                after[start : start + len(share.chosen)] = both(gone, share.chosen)
+                group.count += share.count
+                group.size += share.size
+            group.after = bytes(after)
+            groups.append(group)
+        return groups
+
+    def apply_selection(self, selection: Selection) -> int:
+        """Delete the chosen records that are still live, all at once. Answers how many that took away."""
+        taken = 0
+        emptied = False
+        for group in selection.groups:
+            segment = self._holding(group.shares[-1])
+            if segment is None:
+                continue
+            count, size = self._mark(segment, group)
+            taken += count
+            self._take_away(count, size)
+            emptied = emptied or not segment.live
+        if taken:
+            self._totals.deleted += taken
+            self._earliest = self._oldest_ts = None
+            if emptied:
+                self._drop_empty()
+            if self.leases is not None:
+                self.leases.forget_gone(taken, selection.seqs, self.is_live)
+        return taken
+
+    def _mark(self, segment: Segment, group: SegmentShares) -> tuple[int, int]:
+        """Set the flags of the group's records. Answers how many were live, and their bytes."""
+        stop = group.first + len(group.before)
+        gone = segment.gone_between(group.first, stop)
+        count, size, after = group.count, group.size, group.after
+        if gone != group.before:
+            # Others have taken records since the group was made.
+            flags = bytearray(gone)
+            count = size = 0
+            for share in group.shares:
+                start = share.first - group.first
+                now = gone[start : start + len(share.chosen)]
+                if now != share.before:
+                    _measure(segment, share, now)
+                flags[start : start + len(share.chosen)] = both(now, share.chosen)
+                count += share.count
+                size += share.size
+            after = bytes(flags)
+        # The front of a hot segment may have been left out when it was sealed: nothing there was live.
+        cut = max(segment.first_seq - group.first, 0)
+        segment.mark(group.first + cut, after[cut:])
+        segment.marked(group.first + cut, stop, count, size)
+        return count, size
+
+    def _holding(self, share: Share) -> Segment | None:
+        """The segment that holds the share's last record; None when all of its records are gone."""
+        last = share.first + len(share.chosen) - 1
+        index = bisect_right(self._starts, last) - 1
+        if index < 0 or last > self.segments[index].last_seq:
+            return None
+        return self.segments[index]
+
+    def forget_tags(self, match: TagMatch) -> Steps[None]:
+        """After a delete by tag: drop gone records from the index. A hint, for memory's sake."""
+        for segment in list(self.segments):
+            yield from segment.forget(match)
+
+    @property
+    def has_stale_tags(self) -> bool:
+        """Whether `tidy_tags` has something to do."""
+        return bool(self._unused_tags) or any([segment.has_stale_tags for segment in self.segments])
+
+    def tidy_tags(self) -> Steps[None]:
+        """Do with the tag indexes what was left for later."""
+        while self._unused_tags:
+            yield from self._unused_tags.pop().tidy()
+        for segment in list(self.segments):
+            yield from segment.tidy_tags()
 
     def apply_deleted(self, fact: Deleted) -> int:
         """Answers how many records this took away; those already gone count nothing."""
@@ -345,17 +646,12 @@ class Partition:
     def apply_deleted_runs(self, fact: DeletedRuns) -> int:
         bounds: array[int] = array("Q")
         bounds.frombytes(fact.runs)
-        runs = list(zip(bounds[::2], bounds[1::2], strict=True))
-        if self.leases is not None:
-            for first, stop in runs:
-                self.leases.forget(range(first, stop))
-        return self.kill_runs(runs)
+        return self.kill_runs(list(zip(bounds[::2], bounds[1::2], strict=True)))
 
     def kill_runs(self, runs: list[tuple[int, int]]) -> int:
-        """These runs of records (first seq and first behind, ascending) are deleted; answers how many were live.
-
-        Leases are not told: it is they who say that these jobs are done.
-        """
+        """Delete these runs of records (first seq, first seq behind), in ascending order. Return how many were live."""
+        if self.leases is not None:
+            self.leases.forget_runs(runs)
         taken = 0
         emptied = False
         for segment, some in self._by_segment(runs):
@@ -420,10 +716,20 @@ class Partition:
         """The `$ts` of the first live record; there must be one."""
         oldest = self._oldest_ts
         if oldest is None:
-            page = self.find(self.earliest_seq)
-            assert page is not None
-            oldest = self._oldest_ts = page_times(page)[self.earliest_seq - page.first_seq]
+            oldest = self._oldest_ts = self.ts_at(self.earliest_seq)
         return oldest
+
+    def ts_at(self, seq: int) -> int:
+        """The `$ts` of a live record; of one that cannot be read, the earliest it can have."""
+        segment = self.segment_at(seq)
+        if seq == segment.first_seq:
+            # The segment knows it: most logs need no page to be read for their oldest time.
+            return segment.first_ts
+        try:
+            page = segment.page_at(seq)
+        except CorruptStorage:
+            return segment.first_ts
+        return page_times(page)[seq - page.first_seq]
 
     def read(
         self,
@@ -435,59 +741,84 @@ class Partition:
         to_seq: int | None = None,
         recreated: bool = False,
     ) -> Read:
-        """Up to `limit` records and about `budget` bytes (at least one record) after `from_seq`.
+        """Up to `limit` records and about `budget` bytes (at least one record) after `from_seq`, as far as one step goes.
 
-        `recreated`: the cursor is known to come from an earlier instance of the topic.
+        `recreated`: the cursor is known to come from an earlier instance of the topic. Raises CorruptStorage when the
+        next record is damaged on disk; records before it are answered first.
         """
         seq, last, tombstone = self._enter(from_seq, to_seq, recreated)
         if seq > last:
             return Read(b"", 0, max(last, seq - 1) if tombstone else max(from_seq, last), 0, tombstone)
-        read = self._collect(seq, last, limit, budget, view)
+        try:
+            read = self._collect(seq, last, limit, budget, view)
+        except CorruptStorage as error:
+            damaged = seq if error.records is None else max(seq, error.records[0])
+            if damaged == seq and tombstone is None:
+                raise
+            # What comes before the damaged records is answered; the next read meets them.
+            if damaged == seq:
+                return Read(b"", 0, seq - 1, 0, tombstone)
+            read = self._collect(seq, damaged - 1, limit, budget, view)
         read.tombstone = tombstone
         return read
 
     def plan(
         self, from_seq: int, limit: int, budget: int, *, to_seq: int | None = None, recreated: bool = False
     ) -> "Plan":
-        """The runs of records that a bulk reader gets, of `limit` seqs and about `budget` bytes, gone ones flagged."""
+        """The runs of records that a bulk reader gets: at most `limit` seqs and about `budget` bytes, at least one record.
+
+        `next_from_seq` is the last seq that was examined: no live record up to it is missing from the runs.
+        """
         seq, last, tombstone = self._enter(from_seq, to_seq, recreated)
+        if seq > last:
+            return Plan([], max(last, seq - 1) if tombstone else max(from_seq, last), 0, tombstone)
+        last = min(last, seq + limit - 1)
         runs: list[Run] = []
-        start = seq
-        if seq <= last:
-            last = min(last, seq + limit - 1)
-            room = budget
-            for index in range(max(bisect_right(self._starts, seq) - 1, 0), len(self.segments)):
-                segment = self.segments[index]
-                live = segment.next_live(seq)
-                if segment.first_seq > last or room <= 0:
-                    break
-                if live is None or live > last:
-                    continue
-                stop = min(segment.last_seq, last)
-                # Sizes within a segment are taken to be even: a little more or less in one answer does no harm.
-                each = max(1, segment.live_bytes // max(1, segment.live))
-                if (stop - live + 1) * each > room:
-                    stop = last = min(stop, live + max(0, room // each - 1))
-                room -= (stop - live + 1) * each
-                runs.append(Run(segment, live, stop, segment.flags_between(live, stop)))
-                seq = stop + 1
-            next_from_seq = last
-        else:
-            next_from_seq = max(last, seq - 1) if tombstone else max(from_seq, last)
-        return Plan(runs, next_from_seq, max(0, next_from_seq - start + 1), tombstone)
+        room = budget
+        examined = last
+        for segment, first, stop in self._live_parts(seq, last):
+            # The sizes of a segment's records are taken to be equal: a page that is a little larger or smaller does no harm.
+            record_bytes = max(1, segment.live_bytes // max(1, segment.live))
+            fitting = room // record_bytes
+            if runs and not fitting:
+                examined = runs[-1].last
+                break
+            run_last = min(stop, first + max(1, fitting) - 1)
+            runs.append(Run(segment, first, run_last, segment.flags_between(first, run_last)))
+            room -= (run_last - first + 1) * record_bytes
+            if run_last < stop:
+                examined = run_last
+                break
+        return Plan(runs, examined, examined - seq + 1, tombstone)
+
+    def _live_parts(self, seq: int, last: int) -> Iterator[tuple[Segment, int, int]]:
+        """Yield each segment with live records in seq..last, the first live seq there, and the last seq to examine.
+
+        Every read goes through here. A reader that takes all of them has examined everything up to `last`; one that stops
+        earlier has examined only what it took.
+        """
+        segments = self.segments
+        for index in range(max(bisect_right(self._starts, seq) - 1, 0), len(segments)):
+            segment = segments[index]
+            if segment.first_seq > last:
+                return
+            first = segment.next_live(seq)
+            if first is not None and first <= last:
+                yield segment, first, min(segment.last_seq, last)
 
     def _enter(self, from_seq: int, to_seq: int | None, recreated: bool) -> tuple[int, int, Tombstone | None]:
-        """Where a reader at this cursor begins, where it must stop, and what it has to be told first."""
+        """Return where a reader at this cursor begins, where it must stop, and the tombstone it gets first."""
         head = self.head_seq
         seq = from_seq + 1
         tombstone = None
-        # A live reader may have been told what is not synced yet, and come back with that before it is.
+        # A live reader may have got unsynced records and come back with their cursor before they are synced.
         if from_seq > self.written_seq or recreated:
+            # The reader has seen nothing of this instance: its own cursor says nothing about what it missed here.
             seq = self.earliest_seq
-            tombstone = self._tombstone(from_seq, seq - 1, "recreated")
+            tombstone = self._tombstone(1, seq - 1, "recreated")
         elif seq < self.evict_floor:
+            tombstone = self._tombstone(seq, self.earliest_seq - 1, _reason(self.evict_reasons), self.evict_reasons)
             seq = self.earliest_seq
-            tombstone = self._tombstone(from_seq, seq - 1, _reason(self.evict_reasons), self.evict_reasons)
         last = head if to_seq is None else min(head, to_seq)
         if self.holes:
             for hole in self.holes:
@@ -498,9 +829,9 @@ class Partition:
                 if tombstone is not None or self._any_live(seq, hole.first - 1):
                     last = hole.first - 1
                     break
-                # What was deleted right before it is passed in silence, and is no part of what is told.
-                passed_seq = max(from_seq, hole.first - 1)
-                tombstone = self._tombstone(passed_seq, hole.last, _reason(hole.reasons), hole.reasons)
+                # Records deleted right before the hole are skipped, and are not part of the tombstone.
+                gap_from = max(from_seq + 1, hole.first)
+                tombstone = self._tombstone(gap_from, hole.last, _reason(hole.reasons), hole.reasons)
                 seq = hole.last + 1
         return seq, last, tombstone
 
@@ -512,9 +843,10 @@ class Partition:
 
     @property
     def written_seq(self) -> int:
-        """The last seq that may be told before its sync: all up to it are either synced or in `unsynced`.
+        """The last seq that a reader of unsynced records may get: all up to it are synced or in `unsynced`.
 
-        Not all that waits for a sync is in there (records of a commit, a loss). Nobody is told what comes behind that.
+        `unsynced` lacks some records that wait for a sync (those of a commit over several topics, a gap). Readers get nothing
+        after those until they are synced.
         """
         seq = self.head_seq
         for page in self.unsynced:
@@ -547,10 +879,6 @@ class Partition:
             examined = page.last_seq
         return Read(b",".join(texts), len(texts), examined, examined - from_seq, None)
 
-    def settled(self, page: Page) -> None:
-        """The page's sync came, or never will."""
-        self.unsynced = [each for each in self.unsynced if each is not page]
-
     def first_at_or_after(self, ts: int) -> int:
         """The first live seq whose `$ts` is at least `ts`; head_seq + 1 when there is none yet."""
         for segment in self.segments:
@@ -565,6 +893,44 @@ class Partition:
         """The page around a live record, for those who need one record rather than a range."""
         return self.segments[bisect_right(self._starts, seq) - 1].page_at(seq) if self.is_live(seq) else None
 
+    def ranges(self, max_ranges: int) -> Steps[list[SeqRange]]:
+        """All seqs that were assigned as ranges with the same fate, in order: the last `max_ranges` of them."""
+        found: deque[SeqRange] = deque(maxlen=max_ranges)
+        floor = max(self.evict_floor, self.delete_below)
+        if self.evict_floor > 1:
+            found.append(SeqRange("evicted", 1, self.evict_floor - 1, _reason(self.evict_reasons)))
+        if floor > self.evict_floor:
+            found.append(SeqRange("deleted", self.evict_floor, floor - 1))
+        seq = floor
+        steps = 0
+        while seq <= self.head_seq:
+            steps += 1
+            if not steps % RANGES_PER_STEP:
+                yield
+            run = self.live_run(seq, self.head_seq)
+            first, stop = run if run is not None else (self.head_seq + 1, self.head_seq + 1)
+            self._add_gone(found, seq, first - 1)
+            if first < stop:
+                last = found[-1] if found else None
+                if last is not None and last.kind == "live" and last.last_seq == first - 1:
+                    last.last_seq = stop - 1
+                else:
+                    found.append(SeqRange("live", first, stop - 1))
+            seq = max(stop, seq + 1)
+        return list(found)
+
+    def _add_gone(self, found: deque[SeqRange], first: int, last: int) -> None:
+        """Add what became of first..last, none of which is live: lost where there is a hole, deleted elsewhere."""
+        for hole in self.holes:
+            if hole.last < first or hole.first > last:
+                continue
+            if hole.first > first:
+                found.append(SeqRange("deleted", first, hole.first - 1))
+            found.append(SeqRange("lost", max(first, hole.first), min(last, hole.last), _reason(hole.reasons)))
+            first = hole.last + 1
+        if first <= last:
+            found.append(SeqRange("deleted", first, last))
+
     def is_live(self, seq: int) -> bool:
         index = bisect_right(self._starts, seq) - 1
         return index >= 0 and self.segments[index].is_live(seq)
@@ -572,6 +938,13 @@ class Partition:
     def segment_at(self, seq: int) -> Segment:
         """The segment of a live record."""
         return self.segments[bisect_right(self._starts, seq) - 1]
+
+    def live_between(self, first: int, last: int) -> int:
+        """How many of the records first..last are live. Readers compare it with what a page holds."""
+        start = max(bisect_right(self._starts, first) - 1, 0)
+        return sum(
+            [segment.live_between(first, last) for segment in self.segments[start : bisect_right(self._starts, last)]]
+        )
 
     def next_live(self, seq: int) -> int | None:
         """The first live seq at or after `seq`."""
@@ -601,7 +974,7 @@ class Partition:
         return None
 
     def pages_from(self, seq: int, most: int) -> list[Page]:
-        """Pages from the one around a live record on, for whoever wants `most` records; at least that one."""
+        """Pages for about `most` records, starting with the page that holds a live record; at least that one."""
         return self.segments[bisect_right(self._starts, seq) - 1].pages_from(seq, most)
 
     def page_at(self, seq: int) -> Page:
@@ -609,10 +982,6 @@ class Partition:
         return self.segments[bisect_right(self._starts, seq) - 1].page_at(seq)
 
     # Segments
-
-    @property
-    def hot_bytes(self) -> int:
-        return sum([segment.held_bytes for segment in self.segments if isinstance(segment, HotSegment)])
 
     def close_hot(self) -> HotSegment | None:
         """No more records go into the open hot segment; it may be sealed. None when there is nothing to seal."""
@@ -622,12 +991,27 @@ class Partition:
         hot.close()
         return hot
 
+    @property
+    def hot_bytes(self) -> int:
+        """What the hot segments hold in memory, gone records included."""
+        return sum([segment.held_bytes for segment in self.segments if isinstance(segment, HotSegment)])
+
+    def drop_dead_hot(self) -> None:
+        """Drop the open hot segment when all its records are gone: it holds memory and can never be sealed."""
+        hot = self.segments[-1] if self.segments else None
+        if isinstance(hot, HotSegment) and not hot.live:
+            self.segments.pop()
+            self._starts.pop()
+
     def drop_all(self) -> None:
         """The topic is gone: so is everything here."""
         self._take_away(self.count, self.bytes)
         if self.leases is not None:
             self.leases.clear()
         self.dropped += [segment for segment in self.segments if segment.sealed]
+        for segment in self.segments:
+            if isinstance(segment, HotSegment):
+                self._drop_index(segment)
         self.segments = []
         self._starts = []
 
@@ -671,6 +1055,9 @@ class Partition:
         for segment in self.segments:
             if segment.first_ts > cutoff:
                 break
+            if segment.is_damaged and segment.last_ts > cutoff:
+                # Which of its records have expired cannot be read: they go together with the last of them.
+                break
             alive_from = segment.first_at_or_after(cutoff + 1)
             last = segment.last_live_below(segment.last_seq + 1 if alive_from is None else alive_from)
             if last is not None:
@@ -680,7 +1067,7 @@ class Partition:
         return floor
 
     def _capped_floor(self, config: TopicConfig, records: int, size: int) -> int:
-        """Where the floor must be for the caps to hold if there were so many records, of this size."""
+        """Where the floor must be for the caps to hold if there were `records` records of `size` bytes in all."""
         cap_records = config.cap_records or records
         cap_bytes = config.cap_bytes or size
         floor = 0
@@ -694,13 +1081,10 @@ class Partition:
                 records -= segment.live
                 size -= segment.live_bytes
                 continue
-            seq = segment.next_live(segment.low)
-            while seq is not None and (records > cap_records or size > cap_bytes):
-                size -= segment.size_between(seq, seq + 1)
-                records -= 1
-                floor = seq + 1
-                seq = segment.next_live(floor)
-            break
+            if segment.is_damaged:
+                # Its records have no known sizes: they go together.
+                return floor
+            return max(floor, segment.floor_without(records - cap_records, size - cap_bytes))
         return floor
 
     def _drop_below(self, bound: int) -> None:
@@ -717,7 +1101,7 @@ class Partition:
             self._drop_empty()
         if self.leases is not None:
             self.leases.forget_below(bound)
-        # Readers below the floor of eviction are told by it. A delete silences nothing: what was lost before it stays told.
+        # A reader below the eviction floor gets one tombstone for everything below it. A delete does not remove holes.
         if self.holes and self.holes[0].last < self.evict_floor:
             self.holes = [hole for hole in self.holes if hole.last >= self.evict_floor]
 
@@ -727,11 +1111,19 @@ class Partition:
         for segment in self.segments:
             if segment.live or (isinstance(segment, HotSegment) and segment.open and segment.last_seq == self.head_seq):
                 kept.append(segment)
-            elif segment.sealed:
+            elif isinstance(segment, HotSegment):
+                self._drop_index(segment)
+            else:
                 self.dropped.append(segment)
         if len(kept) != len(self.segments):
             self.segments = kept
             self._starts = [segment.first_seq for segment in kept]
+
+    def _drop_index(self, segment: HotSegment) -> None:
+        """All records of the segment are gone; a large tag index is freed in steps, by `tidy_tags`."""
+        segment.tags.gone_all()
+        if segment.tags.is_stale:
+            self._unused_tags.append(segment.tags)
 
     def _check_below(self, bound: int) -> None:
         """What a floor at `bound` takes out of the middle of a segment must be readable, because it is counted."""
@@ -747,34 +1139,35 @@ class Partition:
         self._totals.records -= count
         self._totals.bytes -= size
 
-    def _tombstone(self, from_seq: int, gap_to: int, reason: str, reasons: int = 0) -> Tombstone:
+    def _tombstone(self, gap_from: int, gap_to: int, reason: str, reasons: int = 0) -> Tombstone:
         return Tombstone(
-            min(from_seq + 1, U64_MAX),  # seqs fit 64 bits wherever they are told; the largest cursor is one itself
+            min(gap_from, gap_to),
             gap_to,
             reason,
-            max(0, gap_to - from_seq),
+            max(0, gap_to - gap_from + 1),
             self.earliest_seq,
             self.head_seq,
-            "restart" if reasons & RESTART else None,
+            "restart" if reasons & RESTART else "damage" if reasons & DAMAGE else None,
         )
 
-    def _collect(self, seq: int, last: int, limit: int, budget: int, view: View) -> Read:
-        """Records from `seq` to `last` at most, page by page, until the limit or the budget is reached."""
+    def _collect(self, start: int, last: int, limit: int, budget: int, view: View) -> Read:
+        """Records from `start` to `last`, page by page, until the limit, the budget or the work of one step is reached."""
         texts: list[bytes] = []
-        start = seq
         left = limit
         room = budget
-        segments = self.segments
-        for index in range(max(bisect_right(self._starts, seq) - 1, 0), len(segments)):
-            segment = segments[index]
-            if segment.first_seq > last:
-                break
-            live = segment.next_live(seq)
-            if live is None:
-                continue
-            seq = live
-            stop = min(segment.last_seq, last)
+        scan_room = MAX_SCAN_BYTES
+        unwanted = view.without_nodes
+        for segment, seq, stop in self._live_parts(start, last):
             while seq <= stop:
+                if unwanted:
+                    if scan_room <= 0:
+                        return Read(b",".join(texts), limit - left, seq - 1, seq - start, None, unfinished=not texts)
+                    scan_cost = max(MIN_SCAN_COST, segment.live_bytes // segment.live)
+                    next_seq, found = segment.next_without(seq, min(stop, seq + scan_room // scan_cost), unwanted)
+                    scan_room -= (next_seq - seq) * scan_cost
+                    seq = next_seq
+                    if not found:
+                        continue
                 rendered = segment.text_at(seq, min(left, stop - seq + 1), room, view) if segment.sealed else None
                 if rendered is not None:
                     texts.append(rendered.text)
@@ -797,9 +1190,6 @@ class Partition:
                     seq += taken
                     if not left or room <= 0:
                         return Read(b",".join(texts), limit - left, seq - 1, seq - start, None)
-                    continue
-                if view.without_nodes and flags is None and seq == first_seq and _all_of(page, view.without_nodes):
-                    seq = page_last + 1
                     continue
                 offset = seq - first_seq
                 positions: list[int] | range = range(offset, page_last - first_seq + 1)
@@ -824,9 +1214,13 @@ class Partition:
                     examined = first_seq + chosen[-1]
                 else:
                     examined = page_last
+                scan_room -= (examined + 1 - seq) * max(MIN_SCAN_COST, size // count)
                 seq = examined + 1
-                if fitting < len(chosen) or enough or room <= 0 or (texts and seq - start > SCAN_MOST):
+                if fitting < len(chosen) or enough or room <= 0 or (texts and scan_room <= 0):
                     return Read(b",".join(texts), limit - left, examined, seq - start, None)
+                if flags is not None and seq <= stop:
+                    # Deleted records are passed by their flags alone, without a look at their pages.
+                    seq = segment.next_live(seq) or stop + 1
         return Read(b",".join(texts), limit - left, last, last - start + 1, None)
 
     def _usual_text(self, page: Page, start: int, count: int) -> bytes:
@@ -839,16 +1233,21 @@ class Partition:
         return rendering.text if count == page.count else rendering.cut(start, start + count)
 
 
+def _gone(segment: Segment | None, share: Share) -> bytes:
+    """Which records of the share are gone now."""
+    stop = share.first + len(share.chosen)
+    return b"\1" * len(share.chosen) if segment is None else segment.gone_between(share.first, stop)
+
+
+def _measure(segment: Segment | None, share: Share, gone: bytes) -> None:
+    if segment is None:
+        share.before, share.chosen, share.count, share.size = gone, bytes(len(gone)), 0, 0
+    else:
+        segment.measure_share(share, gone)
+
+
 def _overlap(one: Segment, other: Segment) -> bool:
     return one.first_seq <= other.last_seq and other.first_seq <= one.last_seq
-
-
-def _all_of(page: Page, nodes: frozenset[bytes]) -> bool:
-    """Whether the whole page comes from a single one of these nodes; quick however many there are."""
-    if page.nodes is None:
-        return False
-    first = page.nodes.partition(SEPARATOR)[0]
-    return first in nodes and page.nodes == SEPARATOR.join([first] * page.count)
 
 
 def _reason(reasons: int) -> str:

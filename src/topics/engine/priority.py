@@ -1,4 +1,4 @@
-"""Which topics matter now: the manual priority when set, else how recently somebody looked at the topic.
+"""Which topics matter now: the manual priority when set, else how recently the topic was read.
 
 Among writes that wait, waiting makes up for priority: every millisecond counts AGEING_PER_MS points, so nothing waits
 for ever behind what is more important. All of them age alike, so the order of two never changes and can be kept.

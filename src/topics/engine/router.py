@@ -1,4 +1,4 @@
-"""Routers: which topics are forwarded where, how far each has come, and how records in a cycle are told apart.
+"""Routers: which topics are forwarded where, how far each has come, and how often a record has gone around a cycle.
 
 A dest has one source, however many routers lie between the two, so the routes above a topic form one line that either
 ends or runs into a cycle. A record in a cycle of n topics is forwarded n - 1 times, until it has been everywhere: what
@@ -17,7 +17,7 @@ from topics.model.facts import RouterCreated
 from topics.model.router import RouterOptions
 
 # However long an allowed cycle is, no record goes further around it.
-HOPS_MOST = 64
+MAX_HOPS = 64
 
 
 class Router:
@@ -48,9 +48,9 @@ class Router:
             self.forwarded_total += count
 
     @property
-    def hops_most(self) -> int:
-        """A record of the source with so many hops has been in dest already."""
-        return min(self.cycle - 1, HOPS_MOST)
+    def max_hops(self) -> int:
+        """A record of the source with this many hops has been in the dest already."""
+        return min(self.cycle - 1, MAX_HOPS)
 
 
 class Hops:
@@ -97,7 +97,7 @@ class Hops:
         return 0, self._firsts[index + 1] - 1 if index + 1 < len(self._firsts) else None
 
     def prune(self, below: int) -> None:
-        """Nobody will ask for seqs below."""
+        """Drop runs below this seq: every router has examined them."""
         gone = bisect_left(self._lasts, below)
         if gone >= 64 or gone == len(self._lasts):
             del self._firsts[:gone], self._lasts[:gone], self._hops[:gone]
@@ -156,7 +156,7 @@ class Routers:
             if not routers[key]:
                 del routers[key]
         if router.cycle and router.dest_id not in self.by_dest:
-            self.settle()
+            self.find_cycles()
         return router
 
     def touching(self, topic_id: int) -> list[Router]:
@@ -220,8 +220,8 @@ class Routers:
         """What stands below has been looked at by every router of the topic that is in its cycle."""
         return min([each.cursors[partition] + 1 for each in self.by_source[topic_id] if each.cycle], default=1 << 63)
 
-    def settle(self) -> None:
-        """Find the cycles anew: a route is gone, or recovery is done."""
+    def find_cycles(self) -> None:
+        """Find all cycles again: a router was removed, or recovery is done."""
         for each in self.by_id.values():
             each.cycle = 0
         for each in self.by_id.values():

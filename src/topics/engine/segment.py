@@ -12,31 +12,40 @@ Invariant: flags and `low` only ever take records away, so a record that is gone
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import compress
 
 from topics.engine.render import Rendered, View
+from topics.engine.selection import Share, without
 from topics.engine.tags import TagIndex
 from topics.model.match import TagMatch
-from topics.model.page import Page, fold, page_times, part, record_sizes, split
+from topics.model.page import SEPARATOR, Page, fold, page_times, part, record_sizes, split
+from topics.model.steps import Steps
 
 # Small neighbours are folded into pages of about this many records: large enough that a page's own cost vanishes,
 # small enough that taking one record out of a page stays cheap.
 PAGE_RECORDS = 256
 PAGE_BYTES = 128 << 10
-# Nothing larger is kept in one page, whoever has made it.
-PAGE_RECORDS_MOST = 512
-# A page of so many records stands for itself: to copy them once more would cost a write of 100 a quarter of its time.
+# No page is larger than this: to take one record out of a page, the whole page is decoded.
+MAX_PAGE_RECORDS = 512
+MAX_PAGE_BYTES = 2 << 20
+# A page of this many records is not merged with others: copying it would add a quarter to a write of 100 records.
 LARGE_RECORDS = 64
 
+# Pages that are looked at in one step of long work.
+STEP_PAGES = 32
 # Pages of a segment whose record sizes are remembered.
 SIZES_KEPT = 8
 # A hot segment whose dead front has grown this long takes no more records, so that its flags do not grow for ever.
-FRONT_MOST = 1 << 20
+MAX_FRONT_RECORDS = 1 << 20
 
 _LIVE = b"\0"
 
 
 class Segment(ABC):
     """Records first_seq .. last_seq of one partition."""
+
+    # So that a kind of which there can be very many may do without a dictionary for each.
+    __slots__ = ("first_seq", "last_seq", "live", "live_bytes", "low")
 
     first_seq: int
     last_seq: int
@@ -46,6 +55,11 @@ class Segment(ABC):
     live: int
     live_bytes: int
     sealed: bool
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether some of the records are known to be unreadable. Sizes are estimates then."""
+        return False
 
     @abstractmethod
     def page_at(self, seq: int) -> Page:
@@ -60,11 +74,30 @@ class Segment(ABC):
         return self.page_at(seq)
 
     def text_at(self, seq: int, most: int, room: int, view: View) -> Rendered | None:
-        """Some records from `seq` on, at most so many, as this view shows them: when they can be had without a page.
+        """Render up to `most` records from `seq` on in this view, if that is possible without making a page.
 
         None when they cannot, because some are gone, the view is not the usual one or they do not fit `room`.
         """
         return None
+
+    def next_without(self, seq: int, last: int, nodes: frozenset[bytes]) -> tuple[int, bool]:
+        """The first seq from `seq` to `last` whose record, live or not, is of none of these nodes, and True.
+
+        Examines one page or more. The first seq that it has not examined, and False, when it found none.
+        """
+        page = self.page_at(seq)
+        behind = min(page.first_seq + page.count, last + 1)
+        if page.nodes is None:
+            return seq, True
+        first = page.nodes.partition(SEPARATOR)[0]
+        if first in nodes and page.nodes == SEPARATOR.join([first] * page.count):
+            # A page of one node, which is the usual case, is compared as a whole.
+            return behind, False
+        of_records = page.nodes.split(SEPARATOR)
+        for position in range(seq - page.first_seq, behind - page.first_seq):
+            if of_records[position] not in nodes:
+                return page.first_seq + position, True
+        return behind, False
 
     @abstractmethod
     def flags(self) -> bytearray | None:
@@ -75,16 +108,104 @@ class Segment(ABC):
         """Set the flag of these records (ascending positions within the segment)."""
 
     @abstractmethod
-    def tagged(self, match: TagMatch, bound: int) -> list[int]:
-        """The seqs below `bound` of records, gone ones perhaps among them, whose tag matches; by index, in order."""
+    def sizes(self, page: Page) -> list[int]:
+        """The size of each record of a page. Not to be changed by the caller."""
 
-    def forget(self, match: TagMatch) -> None:  # noqa: B027 - a hint that a sealed segment need not take
+    @abstractmethod
+    def tagged(self, match: TagMatch, bound: int) -> Steps[bytearray]:
+        """A byte for each record from first_seq on: 1 when its seq is below `bound` and its tag matches, by the index.
+
+        Records that are gone may be among them. The result covers the records that were there at the first step.
+        """
+
+    @abstractmethod
+    def spans(self) -> list[tuple[int, int]]:
+        """Runs of seqs, first and first behind, that cover all live records; each is measured with one look at a page."""
+
+    @abstractmethod
+    def page_end(self, seq: int) -> int:
+        """The first seq behind the page that holds `seq`, which is live."""
+
+    def whole_pages(self, first: int, stop: int, max_bytes: int) -> int:
+        """The first seq behind the pages that hold the live records first .. stop - 1, if all of those pages together have at
+        most `max_bytes`; else 0. Cheaper than to measure the records."""
+        size = 0
+        while first < stop:
+            end = self.page_end(first)
+            size += self.size_between(first, end)
+            if size > max_bytes:
+                return 0
+            first = end
+        return first
+
+    @abstractmethod
+    def chosen_size(self, first: int, chosen: bytes) -> int:
+        """The bytes of the records from `first` on for which `chosen` has a 1. They are live."""
+
+    @abstractmethod
+    def mark(self, first: int, gone: bytes) -> None:
+        """Set the flags of the records from `first` on. To be followed by `marked` when the last one is set."""
+
+    def marked(self, first: int, stop: int, count: int, size: int) -> None:
+        """Count live records whose delete flags were set: they lie within first .. stop - 1 and have `size` bytes."""
+        self.live -= count
+        self.live_bytes -= size
+
+    def replaces(self, other: "Segment") -> bool:
+        """Whether this segment, which holds records of `other`, was made of it and takes its place."""
+        return not other.sealed
+
+    def forget(self, match: TagMatch) -> Steps[None]:
         """After a delete by tag: gone records need no longer be listed under the tags that match. A hint only."""
+        yield from ()
+
+    def tidy_tags(self) -> Steps[None]:
+        """Do with the tag index what was left for later: index records, and drop those that are gone."""
+        yield from ()
+
+    @property
+    def has_stale_tags(self) -> bool:
+        """Whether `tidy_tags` has something to do."""
+        return False
 
     def check(self, first: int, last: int) -> None:  # noqa: B027 - records in memory can always be read
         """Raises CorruptStorage when one of the records first..last cannot be read. Asked before they are taken away."""
 
     # What follows is the same for hot and sealed.
+
+    def gone_between(self, first: int, stop: int) -> bytes:
+        """A byte for each of the seqs first .. stop - 1: 0 for a live record, 1 for everything else."""
+        low = min(max(first, self.low, self.first_seq), stop)
+        high = max(min(stop, self.last_seq + 1), low)
+        flags = self.flags()
+        between = bytes(high - low) if flags is None else bytes(flags[low - self.first_seq : high - self.first_seq])
+        if low == first and high == stop:
+            return between
+        return b"\1" * (low - first) + between + b"\1" * (stop - high)
+
+    def shares(self, found: bytearray) -> Steps[list[Share]]:
+        """What a delete of the live records for which `found` has a 1 takes of each page."""
+        base = self.first_seq
+        shares: list[Share] = []
+        for index, (first, stop) in enumerate(self.spans()):
+            if not index % STEP_PAGES:
+                yield
+            wanted = bytes(found[first - base : stop - base])
+            if 1 in wanted:
+                gone = self.gone_between(first, stop)
+                chosen = without(wanted.ljust(stop - first, b"\0"), gone)
+                if 1 in chosen:
+                    # What is deleted is counted, so it must be readable.
+                    self.check(first + chosen.find(1), first + chosen.rfind(1))
+                    shares.append(Share(first, gone, chosen, chosen.count(1), self.chosen_size(first, chosen)))
+        return shares
+
+    def measure_share(self, share: Share, gone: bytes) -> None:
+        """Measure what is left of the share when these records are gone."""
+        chosen = without(share.chosen, gone)
+        count = chosen.count(1)
+        share.size = self.chosen_size(share.first, chosen) if count else 0
+        share.before, share.chosen, share.count = gone, chosen, count
 
     def is_live(self, seq: int) -> bool:
         if seq < self.low or seq > self.last_seq:
@@ -143,6 +264,15 @@ class Segment(ABC):
         found = flags.find(1, first - self.first_seq, last - self.first_seq + 1)
         return None if found < 0 else bytes(flags[first - self.first_seq : last - self.first_seq + 1])
 
+    def live_between(self, first: int, last: int) -> int:
+        """How many of the records first..last are live."""
+        first = max(first, self.low, self.first_seq)
+        last = min(last, self.last_seq)
+        if first > last:
+            return 0
+        flags = self.flags()
+        return last - first + 1 if flags is None else flags.count(0, first - self.first_seq, last - self.first_seq + 1)
+
     def measure(self, bound: int) -> tuple[int, int]:
         """How many live records stand below `bound`, and their bytes."""
         count = size = 0
@@ -163,6 +293,29 @@ class Segment(ABC):
                 size += sum(sizes)
             seq = page.last_seq + 1
         return count, size
+
+    def floor_without(self, records: int, size: int) -> int:
+        """The seq right behind the oldest live records, when at least `records` of them and `size` bytes must go.
+
+        0 when nothing must go. Takes runs of records as long as all of a run must go, not record by record.
+        """
+        floor = 0
+        while records > 0 or size > 0:
+            expected = max(records, size * self.live // max(1, self.live_bytes), 1)
+            run = self.live_run(floor, min(MAX_PAGE_RECORDS, expected))
+            if run is None:
+                break
+            first, stop = run
+            # A whole page is measured without looking at its records.
+            stop = min(stop, self.page_end(first))
+            total = self.size_between(first, stop)
+            while total > size and stop - first > max(records, 1):
+                stop = first + (stop - first) // 2
+                total = self.size_between(first, stop)
+            records -= stop - first
+            size -= total
+            floor = stop
+        return floor
 
     def kill_below(self, bound: int) -> tuple[int, int]:
         """Everything below `bound` is gone. Answers how many records and bytes that took away."""
@@ -272,25 +425,6 @@ class Segment(ABC):
                 return max(low, page.first_seq + bisect_left(page_times(page), ts))
         return low
 
-    def sizes(self, page: Page) -> list[int]:
-        """The size of each record of a page; the last answers are kept.
-
-        Workers finish jobs of a few neighbouring pages in turn; measuring a page costs 15 us, an ack should not.
-        """
-        kept = self._sizes
-        if kept is None:
-            kept = self._sizes = {}
-        found = kept.get(page.first_seq)
-        if found is not None and found[0] is page:
-            return found[1]
-        if len(kept) >= SIZES_KEPT:
-            del kept[next(iter(kept))]
-        sizes = record_sizes(page)
-        kept[page.first_seq] = (page, sizes)
-        return sizes
-
-    _sizes: dict[int, tuple[Page, list[int]]] | None = None
-
 
 class HotSegment(Segment):
     """Records in memory. Takes appends until it is closed; then it waits to be sealed."""
@@ -311,7 +445,10 @@ class HotSegment(Segment):
         self.pages: list[Page] = []
         self._starts: list[int] = []
         self._flags: bytearray | None = None
+        self._sizes: dict[int, tuple[Page, list[int]]] | None = None
         self.tags = TagIndex()
+        # Last seq of the segment when the last snapshot took its image; 0 before the first.
+        self.snapshot_seq = 0
         # The first seq that is not folded yet, and what the pages before it weigh.
         self._loose_seq = first_seq
         self._folded_bytes = 0
@@ -320,8 +457,8 @@ class HotSegment(Segment):
     def page_count(self) -> int:
         return len(self.pages)
 
-    def append(self, page: Page) -> None:
-        """The page's records are the newest of this segment."""
+    def append(self, page: Page, *, index_later: bool = False) -> None:
+        """The page's records are the newest of this segment. `index_later`: their tags are indexed by `tidy_tags`."""
         if not self.last_ts:
             self.first_ts = page.first_ts
         first_seq, count, times, size = page.first_seq, page.count, page.times, page.size
@@ -330,7 +467,7 @@ class HotSegment(Segment):
         if self._flags is not None:
             self._flags.extend(bytes(count))
         if page.tags is not None:
-            self.tags.add(page)
+            self.tags.add(page, later=index_later)
         if count >= LARGE_RECORDS:
             self._put_large(page)
             self._loose_seq = next_seq
@@ -358,6 +495,23 @@ class HotSegment(Segment):
         """The pages that hold records first..last."""
         start = max(bisect_right(self._starts, first) - 1, 0)
         return self.pages[start : bisect_right(self._starts, last)]
+
+    def sizes(self, page: Page) -> list[int]:
+        """The size of each record of a page; the last answers are kept.
+
+        Workers finish jobs of a few neighbouring pages in turn; measuring a page costs 15 us, an ack should not.
+        """
+        kept = self._sizes
+        if kept is None:
+            kept = self._sizes = {}
+        found = kept.get(page.first_seq)
+        if found is not None and found[0] is page:
+            return found[1]
+        if len(kept) >= SIZES_KEPT:
+            del kept[next(iter(kept))]
+        sizes = record_sizes(page)
+        kept[page.first_seq] = (page, sizes)
+        return sizes
 
     def flags(self) -> bytearray | None:
         return self._flags
@@ -404,14 +558,63 @@ class HotSegment(Segment):
         gone = bisect_right(self._starts, self.low) - 1
         if gone >= 32 or (gone > 0 and self.low > self.last_seq):
             self._let_go(gone)
-            if self.open and self.low - self.first_seq > FRONT_MOST:
+            if self.open and self.low - self.first_seq > MAX_FRONT_RECORDS:
                 self.close()
 
-    def tagged(self, match: TagMatch, bound: int) -> list[int]:
-        return self.tags.find(match, bound)
+    def tagged(self, match: TagMatch, bound: int) -> Steps[bytearray]:
+        found = bytearray(self.last_seq - self.first_seq + 1)
+        yield from self.tags.find(match, self.first_seq, min(bound, self.last_seq + 1), found)
+        return found
 
-    def forget(self, match: TagMatch) -> None:
-        self.tags.forget(match, self.is_live)
+    def whole_pages(self, first: int, stop: int, max_bytes: int) -> int:
+        start, behind = bisect_right(self._starts, first) - 1, bisect_left(self._starts, stop)
+        if behind - start == 1:
+            page = self.pages[start]
+            return page.first_seq + page.count if page.size <= max_bytes else 0
+        pages = self.pages[start:behind]
+        return pages[-1].last_seq + 1 if sum([page.size for page in pages]) <= max_bytes else 0
+
+    def page_end(self, seq: int) -> int:
+        page = self.page_at(seq)
+        return page.first_seq + page.count
+
+    def spans(self) -> list[tuple[int, int]]:
+        return [(page.first_seq, page.last_seq + 1) for page in self.pages]
+
+    def chosen_size(self, first: int, chosen: bytes) -> int:
+        size = 0
+        # Pages below `low` may have been let go; pages may have been folded since they were asked for.
+        seq, stop = max(first, self.low), first + len(chosen)
+        while seq < stop:
+            page = self.page_at(seq)
+            start = seq - page.first_seq
+            some = chosen[seq - first : seq - first + page.count - start]
+            if not start and some.count(1) == page.count:
+                size += page.size
+            elif 1 in some:
+                size += sum(compress(record_sizes(page)[start : start + len(some)], some))
+            seq += len(some)
+        return size
+
+    def mark(self, first: int, gone: bytes) -> None:
+        flags = self._flags
+        if flags is None:
+            flags = self._flags = bytearray(self.last_seq - self.first_seq + 1)
+        flags[first - self.first_seq : first - self.first_seq + len(gone)] = gone
+
+    def marked(self, first: int, stop: int, count: int, size: int) -> None:
+        super().marked(first, stop, count, size)
+        self._pass_front()
+
+    def forget(self, match: TagMatch) -> Steps[None]:
+        yield from self.tags.forget(match, self.is_live)
+
+    def tidy_tags(self) -> Steps[None]:
+        yield from self.tags.tidy()
+
+    @property
+    def has_stale_tags(self) -> bool:
+        return self.tags.is_stale
 
     def close(self) -> None:
         """No more appends; small pages are folded one last time."""
@@ -422,6 +625,8 @@ class HotSegment(Segment):
 
     def between(self, first: int, last: int) -> "HotSegment":
         """The records first..last as a hot segment of their own, gone ones still gone. Open if it holds our newest."""
+        if first <= self.first_seq and self.last_seq <= last:
+            return self
         if self.pages:
             # Pages below `low` may have been let go.
             first = max(first, self.pages[0].first_seq)
@@ -446,7 +651,10 @@ class HotSegment(Segment):
     def _put_large(self, page: Page) -> None:
         """It stays as it is, or in parts, and what came before it is folded without it."""
         self._fold()
-        for each in split(page, PAGE_RECORDS) if page.count > PAGE_RECORDS_MOST else (page,):
+        parts = [page]
+        if page.count > MAX_PAGE_RECORDS or page.size > MAX_PAGE_BYTES:
+            parts = split(page, min(PAGE_RECORDS, max(1, page.count * MAX_PAGE_BYTES // page.size)))
+        for each in parts:
             self.pages.append(each)
             self._starts.append(each.first_seq)
 
@@ -463,10 +671,75 @@ class HotSegment(Segment):
             self._loose_seq = self.last_seq + 1
             self._folded_bytes = self.held_bytes
             pages = min(pages, len(self.pages) - 1)
-        gone_bytes = sum([page.size for page in self.pages[:pages]])
+        gone = self.pages[:pages]
+        gone_bytes = sum([page.size for page in gone])
         self.held_bytes -= gone_bytes
         self._folded_bytes -= gone_bytes
         del self.pages[:pages]
         del self._starts[:pages]
-        if self.tags:
-            self.tags.prune(self.low)
+        if not self.tags:
+            return
+        if self.low > self.last_seq:
+            self.tags.gone_all()
+            return
+        for page in gone:
+            self.tags.gone(page)
+        # Usually that is all there is to do. The rest of many pages is left for later: see `has_stale_tags`.
+        for _ in zip(range(STEP_PAGES), self.tags.tidy(), strict=False):
+            pass
+
+
+class MergedSegment(Segment):
+    """A sealed segment that takes the place of the segments it was made of, and holds its delete flags in memory."""
+
+    __slots__ = ("_flags",)
+
+    sealed = True
+
+    def __init__(self, first_seq: int, last_seq: int, size: int) -> None:
+        self.first_seq = first_seq
+        self.last_seq = last_seq
+        self.low = first_seq
+        self.live = last_seq - first_seq + 1
+        self.live_bytes = size
+        self._flags: bytearray | None = None
+
+    def restore(self, low: int, live: int, live_bytes: int, flags: bytes | None) -> None:
+        """Take over what a snapshot says about the segment."""
+        self.low = low
+        self.live = live
+        self.live_bytes = live_bytes
+        self._flags = None if flags is None else bytearray(flags)
+
+    def take_over(self, parts: Sequence[Segment]) -> None:
+        """Live records of these segments, which lie within this one, are live here; all others are gone."""
+        first_seq = self.first_seq
+        flags = bytearray(b"\1") * (self.last_seq - first_seq + 1)
+        for each in parts:
+            low, stop = max(each.low, each.first_seq), each.last_seq + 1
+            if low < stop:
+                theirs = each.flags()
+                copied = bytes(stop - low) if theirs is None else theirs[low - each.first_seq : stop - each.first_seq]
+                flags[low - first_seq : stop - first_seq] = copied
+        self.live = sum([each.live for each in parts])
+        self.live_bytes = sum([each.live_bytes for each in parts])
+        self._flags = flags if self.live < len(flags) else None
+
+    def flags(self) -> bytearray | None:
+        return self._flags
+
+    def flag(self, positions: list[int]) -> None:
+        flags = self._writable_flags()
+        for position in positions:
+            flags[position] = 1
+
+    def flag_run(self, start: int, stop: int) -> None:
+        self._writable_flags()[start:stop] = b"\1" * (stop - start)
+
+    def mark(self, first: int, gone: bytes) -> None:
+        self._writable_flags()[first - self.first_seq : first - self.first_seq + len(gone)] = gone
+
+    def _writable_flags(self) -> bytearray:
+        if self._flags is None:
+            self._flags = bytearray(self.last_seq - self.first_seq + 1)
+        return self._flags

@@ -12,16 +12,16 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from topics.model.config import U64, ConfigChange
+from topics.model.config import ConfigChange
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.limits import Limits
-from topics.model.page import RECORD_OVERHEAD, SEPARATOR, page_size
+from topics.model.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
 from topics.model.surrogates import cover_halves
 
 # What a record weighs besides its payload and the separator in front of it, which is there for all but the first.
 PLAIN_OVERHEAD = RECORD_OVERHEAD - 1
 # The longest a job may be kept back, at its enqueueing or by a nack.
-DELAY_MS_MOST = 86_400_000
+MAX_DELAY_MS = 86_400_000
 
 
 class Batch(Struct, gc=False):
@@ -43,41 +43,80 @@ class Batch(Struct, gc=False):
     partition_key: str | None = None
     # Per record: how long it is not to be claimed, in a queue; None when no record says so.
     delays: list[int] | None = None
+    # The columns of a large batch, in parts that have no seqs yet; the columns above are empty then.
+    pages: list[Page] | None = None
+
+    def parts(self) -> "list[Page]":
+        """The columns as pages that have no seqs yet."""
+        if self.pages is not None:
+            return self.pages
+        return [Page(0, self.count, 0, self.data, self.metas, self.nodes, self.tags, self.size)]
 
 
-class _PlainRecord(Struct, forbid_unknown_fields=True, gc=False):
+class PlainRecord(Struct, forbid_unknown_fields=True, gc=False):
+    """A record that is nothing but its payload."""
+
     data: Raw
 
 
 class _PlainBody(Struct, forbid_unknown_fields=True, gc=False):
-    records: list[_PlainRecord]
+    records: list[PlainRecord]
     idempotency_key: str | None = None
 
 
 class _SingleBody(Struct, forbid_unknown_fields=True, gc=False):
-    records: tuple[_PlainRecord]
+    records: tuple[PlainRecord]
 
 
-class _Record(Struct, gc=False):
-    data: Raw
-    tag: str | None = None
-    node: str | None = None
-    meta: Raw | UnsetType = UNSET
-    # Additive: a job of a queue becomes claimable only after so long.
-    delay_ms: U64 | None = None
+class AppendRecord(Struct, gc=False):
+    """One record of a write."""
+
+    data: Annotated[Raw, Meta(description="The payload: any JSON. Kept byte for byte.")]
+    tag: Annotated[str | None, Meta(description="For deletes and filters; up to 256 bytes.")] = None
+    node: Annotated[str | None, Meta(description="Who writes it; overrides `node` of the batch. Up to 128 bytes.")] = (
+        None
+    )
+    meta: (
+        Annotated[
+            Raw,
+            Meta(
+                description="Small metadata: an object of up to 64 keys and 16 KiB.",
+                extra_json_schema={"type": "object"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    delay_ms: (
+        Annotated[int, Meta(ge=0, description="Queues: the job becomes claimable after this long; at most 24 hours.")]
+        | None
+    ) = None
 
 
 class AppendBody(Struct):
-    """All fields of the body of a write."""
+    """The body of an append: the declaration of all its fields."""
 
-    records: list[_Record]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: ConfigChange | None = None
-    disable_backpressure: bool = False
-    partition: Annotated[int, Meta(ge=0, le=2**31)] | None = None
-    partition_key: str | None = None
+    records: Annotated[
+        list[AppendRecord], Meta(description="1 to 10,000 records, appended in this order: all of them or none.")
+    ]
+    node: Annotated[str | None, Meta(description="Who writes: default for the records. Up to 128 bytes.")] = None
+    idempotency_key: Annotated[
+        str | None,
+        Meta(description="A repeat with the same key appends nothing and answers as the first. Up to 256 characters."),
+    ] = None
+    create: Annotated[
+        bool | None, Meta(description="Whether to create the topic if it does not exist; false answers 404 instead.")
+    ] = None
+    config: Annotated[
+        ConfigChange | None,
+        Meta(
+            description="Configuration for a topic that this write creates; requires `admin`. Ignored if the topic exists."
+        ),
+    ] = None
+    disable_backpressure: Annotated[bool, Meta(description="Wait under load instead of getting 429.")] = False
+    partition: Annotated[int, Meta(ge=0, le=2**31, description="Partition to append to.")] | None = None
+    partition_key: Annotated[
+        str | None, Meta(description="Text whose hash selects the partition; not together with `partition`.")
+    ] = None
 
 
 _decode_plain = msgspec.json.Decoder(_PlainBody).decode
@@ -131,7 +170,7 @@ def decode_singles(bodies: list[bytes], limits: Limits) -> Batch | None:
 
 
 def _payloads(bodies: list[bytes]) -> list[Raw] | None:
-    """The payloads of bodies however they are spelled. Lengths tell here too that nobody's body is taken for a part of another."""
+    """Return the payloads of bodies in any spelling. The lengths are checked, so no body is mistaken for a part of another."""
     text = b"[%b]" % b",".join(bodies)
     datas = [each.records[0].data for each in _decode_singles(text)]
     return datas if list(map(len, _decode_texts(text))) == list(map(len, bodies)) else None
@@ -160,10 +199,10 @@ def decode_batch(body: bytes, limits: Limits) -> Batch:
         _check_count(count, limits)
     key = plain.idempotency_key
     if key is not None:
-        _check_key(key, limits)
+        check_key(key, limits)
     if len(body) > limits.max_record_bytes:
         for index, record in enumerate(records):
-            _check_size(index, len(record.data), limits)
+            check_record_size(index, len(record.data), limits)
     data = SEPARATOR.join([record.data for record in records])
     return Batch(count, data, None, None, None, len(data) + 1 + count * PLAIN_OVERHEAD, key is None, key)
 
@@ -192,26 +231,10 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
     count = len(records)
     _check_count(count, limits)
     if body.idempotency_key is not None:
-        _check_key(body.idempotency_key, limits)
-    default_node = b"" if body.node is None else _checked("node", body.node, limits.max_node_bytes)
-    metas: list[bytes] = []
-    nodes: list[bytes] = []
-    tags: list[bytes] = []
-    for index, record in enumerate(records):
-        meta = b"" if record.meta is UNSET else bytes(record.meta)
-        if meta:
-            meta = _checked_meta(index, meta, limits)
-        metas.append(meta)
-        nodes.append(
-            default_node
-            if record.node is None
-            else _checked(f"records[{index}].node", record.node, limits.max_node_bytes)
-        )
-        tags.append(b"" if record.tag is None else _checked(f"records[{index}].tag", record.tag, limits.max_tag_bytes))
-        _check_size(index, len(record.data) + len(meta), limits)
-    data = SEPARATOR.join([record.data for record in records])
-    all_metas, all_nodes, all_tags = _joined(metas), _joined(nodes), _joined(tags)
-    delays = _delays(records)
+        check_key(body.idempotency_key, limits)
+    default_node = node_of(body, limits)
+    data, all_metas, all_nodes, all_tags = record_columns(records, 0, default_node, limits)
+    delays = record_delays(records)
     more = (all_metas, all_nodes, all_tags, body.idempotency_key, body.partition_key, delays)
     return Batch(
         count,
@@ -229,6 +252,33 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
         body.partition_key,
         delays,
     )
+
+
+def node_of(body: AppendBody, limits: Limits) -> bytes:
+    """The node of all records that name none, as pages hold it; empty when there is none."""
+    return b"" if body.node is None else _checked("node", body.node, limits.max_node_bytes)
+
+
+def record_columns(
+    records: Sequence[AppendRecord], start: int, default_node: bytes, limits: Limits
+) -> tuple[bytes, bytes | None, bytes | None, bytes | None]:
+    """Data, metas, nodes and tags of these records, checked; the first one is `records[start]` of its body."""
+    metas: list[bytes] = []
+    nodes: list[bytes] = []
+    tags: list[bytes] = []
+    for index, record in enumerate(records, start):
+        meta = b"" if record.meta is UNSET else bytes(record.meta)
+        if meta:
+            meta = _checked_meta(index, meta, limits)
+        metas.append(meta)
+        nodes.append(
+            default_node
+            if record.node is None
+            else _checked(f"records[{index}].node", record.node, limits.max_node_bytes)
+        )
+        tags.append(b"" if record.tag is None else _checked(f"records[{index}].tag", record.tag, limits.max_tag_bytes))
+        check_record_size(index, len(record.data) + len(meta), limits)
+    return SEPARATOR.join([record.data for record in records]), _joined(metas), _joined(nodes), _joined(tags)
 
 
 def columns_of(
@@ -255,7 +305,7 @@ def columns_of(
             meta_texts[index] = _checked_meta(index, meta_text, limits)
     for index, text in enumerate(data_texts):
         if len(text) + len(meta_texts[index]) > limits.max_record_bytes:
-            _check_size(index, len(text) + len(meta_texts[index]), limits)
+            check_record_size(index, len(text) + len(meta_texts[index]), limits)
     node_texts = _named_texts("node", nodes, count, limits.max_node_bytes)
     tag_texts = _named_texts("tag", tags, count, limits.max_tag_bytes)
     data = SEPARATOR.join(data_texts)
@@ -316,8 +366,9 @@ def _text(column: bytes | None) -> str | None:
     return None if column is None else column.decode()
 
 
-def _delays(records: list[_Record]) -> list[int] | None:
-    delays = [min(record.delay_ms or 0, DELAY_MS_MOST) for record in records]
+def record_delays(records: Sequence[AppendRecord]) -> list[int] | None:
+    """How long each record is not to be claimed; None when no record has a delay."""
+    delays = [min(record.delay_ms or 0, MAX_DELAY_MS) for record in records]
     return delays if any(delays) else None
 
 
@@ -358,12 +409,12 @@ def _check_count(count: int, limits: Limits) -> None:
         )
 
 
-def _check_key(key: str, limits: Limits) -> None:
+def check_key(key: str, limits: Limits) -> None:
     if len(key) > limits.max_key_chars:
         raise InvalidRequest(f"idempotency_key is longer than {limits.max_key_chars} characters")
 
 
-def _check_size(index: int, size: int, limits: Limits) -> None:
+def check_record_size(index: int, size: int, limits: Limits) -> None:
     if size > limits.max_record_bytes:
         raise RecordTooLarge(
             f"records[{index}]: data and meta take {size} bytes; at most {limits.max_record_bytes}",

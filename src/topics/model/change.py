@@ -21,15 +21,21 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from xxhash import xxh3_64_digest
 
-from topics.model.errors import InvalidRequest
+from topics.model.batch import check_text
+from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from topics.model.json_walk import JsonWalk, ValueTooLong
+from topics.model.large_batch import MAX_FIELD_BYTES
 from topics.model.names import check_topic_name
+from topics.model.steps import Steps, finish
 
 CHANGES = "changes:"
-KEY_COLUMNS_MOST = 64
-POSITION_PARTS_MOST = 8
-POSITION_CHARS_MOST = 256
-SOURCE_CHARS_MOST = 256
-TS_MOST = 253_402_300_799_999  # the end of the year 9999
+MAX_KEY_COLUMNS = 64
+MAX_POSITION_PARTS = 8
+MAX_POSITION_CHARS = 256
+MAX_SOURCE_CHARS = 256
+MAX_TS = 253_402_300_799_999  # the end of the year 9999
+# Events that are parsed in one step.
+STEP_EVENTS = 16
 
 Row = dict[str, Raw]
 Position = tuple[int | str, ...]
@@ -70,7 +76,7 @@ class Refused(Struct):
 
 
 class Events(Struct):
-    """The events of one request. `tombstones` of them say nothing but that a key is gone, which a delete has told."""
+    """The events of one request. `tombstones` counts those that only repeat that a key was deleted."""
 
     changes: list[Change]
     refused: list[Refused]
@@ -128,24 +134,99 @@ class _Bad(Exception):
 def decode_changes(body: bytes, defaults: Defaults, most: int) -> Events:
     """The events of a request body: `{"changes": [...]}`, an array of events, or a single one.
 
-    Raises InvalidRequest when the body as a whole cannot be read; everything else is told event by event.
+    Raises InvalidRequest when the body as a whole cannot be read; every other error is reported for its event.
     """
+    if not body.isascii():
+        check_text(body)
     try:
         events, defaults = _items(body, defaults)
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
     except msgspec.MsgspecError as error:
         raise InvalidRequest(str(error)) from None
+    if len(events) > most:
+        raise BatchTooLarge(
+            f"{len(events)} events in one request; at most {most}", detail={"max": most, "count": len(events)}
+        )
+    return finish(_parse_all(events, defaults))
+
+
+def decode_large_changes(body: bytes, defaults: Defaults, most: int) -> Steps[Events]:
+    """The same in steps. The body is refused when it has more than `most` events, or one that is far too large."""
+    walk = JsonWalk(body)
+    # The event may be wrapped in a message, and that in a schema.
+    max_bytes = 2 * defaults.max_bytes + MAX_FIELD_BYTES
+    events: list[Raw] = []
+    try:
+        if walk.peek() == b"[":
+            yield from _walk_list(walk, events, most, max_bytes)
+        else:
+            others: list[bytes] = []
+            named = listed = False
+            walk.enter(b"{")
+            more = not walk.is_empty(b"}")
+            while more:
+                walk.peek()
+                start = walk.position
+                key = walk.key()
+                named = named or key == "changes"
+                if key == "changes" and walk.peek() == b"[":
+                    listed = True
+                    events.clear()
+                    yield from _walk_list(walk, events, most, max_bytes)
+                else:
+                    _, end = walk.skip(max_bytes)
+                    others.append(body[start:end])
+                    yield
+                more = walk.next_item(b"}")
+            if named:
+                if listed:
+                    others.append(b'"changes":[]')
+                defaults = _with_fields(b"{%b}" % b",".join(others), defaults)
+            elif len(body) > max_bytes:
+                raise ValueTooLong("")
+            else:
+                events.append(Raw(body.strip(b" \t\r\n")))
+        walk.finish()
+    except ValueTooLong:
+        raise RecordTooLarge(f"an event takes more than {max_bytes} bytes", detail={"max": max_bytes}) from None
+    for event in events:
+        text = bytes(event)
+        if not text.isascii():
+            check_text(text)
+            yield
+    return (yield from _parse_all(events, defaults))
+
+
+def _walk_list(walk: JsonWalk, events: list[Raw], most: int, max_bytes: int) -> Steps[None]:
+    walk.enter(b"[")
+    more = not walk.is_empty(b"]")
+    while more:
+        start, end = walk.skip(max_bytes)
+        events.append(Raw(walk.text[start:end].rstrip(b" \t\r\n")))
+        if len(events) > most:
+            raise BatchTooLarge(f"more than {most} events in one request", detail={"max": most})
+        yield
+        more = walk.next_item(b"]")
+
+
+def _with_fields(text: bytes, defaults: Defaults) -> Defaults:
+    check_text(text)
+    try:
+        return _changed(defaults, _decode_body(text))
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def _parse_all(events: list[Raw], defaults: Defaults) -> Steps[Events]:
     if not events:
         raise InvalidRequest("changes must hold at least one event")
-    if len(events) > most:
-        raise InvalidRequest(
-            f"{len(events)} events in one request; at most {most}",
-            code="batch_too_large",
-            detail={"max": most, "count": len(events)},
-        )
     outcome = Events([], [], 0)
     for index, event in enumerate(events):
+        if not index % STEP_EVENTS:
+            yield
         try:
             change = parse_change(event, defaults)
         except _Bad as error:
@@ -173,15 +254,18 @@ def _items(body: bytes, defaults: Defaults) -> tuple[list[Raw], Defaults]:
         fields = msgspec.json.decode(body, type=dict[str, Raw])
         if "changes" in fields:
             whole = _decode_body(body)
-            if len(whole.source) > SOURCE_CHARS_MOST:
-                raise InvalidRequest(f"source has at most {SOURCE_CHARS_MOST} characters")
-            changed = msgspec.structs.replace(
-                defaults,
-                source=whole.source or defaults.source,
-                key_columns=tuple(whole.key_columns) or defaults.key_columns,
-            )
-            return whole.changes, changed
+            return whole.changes, _changed(defaults, whole)
     return [msgspec.json.decode(body, type=Raw)], defaults
+
+
+def _changed(defaults: Defaults, whole: _Body) -> Defaults:
+    if len(whole.source) > MAX_SOURCE_CHARS:
+        raise InvalidRequest(f"source has at most {MAX_SOURCE_CHARS} characters")
+    return msgspec.structs.replace(
+        defaults,
+        source=whole.source or defaults.source,
+        key_columns=tuple(whole.key_columns) or defaults.key_columns,
+    )
 
 
 def parse_change(text: bytes | Raw, defaults: Defaults) -> Change | None:
@@ -293,8 +377,8 @@ def _key(key: Raw | UnsetType, op: str, before: Row | None, after: Row | None, d
         row = {name: image[name] for name in defaults.key_columns}
     if not row:
         raise _Bad("key names no column")
-    if len(row) > KEY_COLUMNS_MOST:
-        raise _Bad(f"key has more than {KEY_COLUMNS_MOST} columns")
+    if len(row) > MAX_KEY_COLUMNS:
+        raise _Bad(f"key has more than {MAX_KEY_COLUMNS} columns")
     for name, text in row.items():
         value = _decode(text)
         if value is None or isinstance(value, dict | list):
@@ -330,8 +414,8 @@ def _source_name(source: dict[str, Any], *, debezium: bool) -> str:
         # Another server after a fail-over counts its own positions.
         parts += [str(source[field]) for field in ("connector", "server_id") if source.get(field) is not None]
     name = ":".join(parts)
-    if len(name) > SOURCE_CHARS_MOST:
-        raise _Bad(f"the name of source has more than {SOURCE_CHARS_MOST} characters")
+    if len(name) > MAX_SOURCE_CHARS:
+        raise _Bad(f"the name of source has more than {MAX_SOURCE_CHARS} characters")
     return name
 
 
@@ -340,7 +424,7 @@ def _ts(event: _Event, source: dict[str, Any], defaults: Defaults, *, debezium: 
     for value in (source.get("ts_ms"), event.ts_ms) if debezium else (event.ts,):
         if value is None or (debezium and value == 0):
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TS_MOST:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TS:
             raise _Bad("ts is a time in milliseconds since 1970")
         return value
     return defaults.now_ms
@@ -351,8 +435,8 @@ def _ts(event: _Event, source: dict[str, Any], defaults: Defaults, *, debezium: 
 
 def _normal_position(value: Any) -> Position:
     parts = value if isinstance(value, list) else [value]
-    if not 0 < len(parts) <= POSITION_PARTS_MOST:
-        raise _Bad(f"position is a whole number, a text, or a list of 1 to {POSITION_PARTS_MOST} of them")
+    if not 0 < len(parts) <= MAX_POSITION_PARTS:
+        raise _Bad(f"position is a whole number, a text, or a list of 1 to {MAX_POSITION_PARTS} of them")
     normal: list[int | str] = []
     for part in parts:
         if isinstance(part, bool) or not isinstance(part, int | str):
@@ -362,8 +446,8 @@ def _normal_position(value: Any) -> Position:
                 raise _Bad("position is larger than 64 bits hold")
             normal.append(part)
             continue
-        if not 0 < len(part) <= POSITION_CHARS_MOST:
-            raise _Bad(f"a position that is a text has 1 to {POSITION_CHARS_MOST} characters")
+        if not 0 < len(part) <= MAX_POSITION_CHARS:
+            raise _Bad(f"a position that is a text has 1 to {MAX_POSITION_CHARS} characters")
         if part.isascii() and part.isdigit() and len(part) <= 19:
             normal.append(int(part))
         elif _LSN.fullmatch(part):

@@ -1,4 +1,4 @@
-"""What time is asked of. The rooms that need time are handed one of these; nobody reads the machine's clock.
+"""The clock that packages without side effects get as an argument; they never read the clock of the machine.
 
 The engine is handed numbers, not a clock. `broker.SystemClock` is the real one, `testing.ManualClock` the one
 that tests move.

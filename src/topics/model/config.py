@@ -15,36 +15,65 @@ from topics.model.names import check_topic_name
 # The decoder cannot hold an upper bound this large; `check_u64` does.
 U64 = Annotated[int, Meta(ge=0)]
 U64_MAX = 2**64 - 1
-LEASE_MS_LEAST = 100
-LEASE_MS_MOST = 86_400_000
+MIN_LEASE_MS = 100
+MAX_LEASE_MS = 86_400_000
 I32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 TopicType = Literal["log", "queue"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Discard = Literal["old", "reject"]
 
 
-class ConfigChange(Struct):
-    """The fields a request names. Unknown fields are ignored."""
+def _about(description: str, *, ge: int | None = None, le: int | None = None) -> Meta:
+    return Meta(description=description, ge=ge, le=le)
 
-    type: TopicType | UnsetType = UNSET
-    ttl_ms: U64 | UnsetType = UNSET
-    cap_records: U64 | UnsetType = UNSET
-    cap_bytes: U64 | UnsetType = UNSET
-    discard: Discard | UnsetType = UNSET
-    durable: bool | UnsetType = UNSET
-    durability: Durability | UnsetType = UNSET
-    priority: I32 | None | UnsetType = UNSET
-    auto_priority: bool | UnsetType = UNSET
-    auto_create: bool | UnsetType = UNSET
-    idempotency_window_ms: U64 | UnsetType = UNSET
-    dedupe_node: bool | UnsetType = UNSET
-    lease_ms: U64 | UnsetType = UNSET
-    claim_jitter_ms: U64 | UnsetType = UNSET
-    max_deliveries: U64 | UnsetType = UNSET
-    dead_letter: str | None | UnsetType = UNSET
-    leases_durable: bool | UnsetType = UNSET
-    # Additive: how many logs the topic has. Fixed when the topic is created; not echoed in `config`.
-    partitions: Annotated[int, Meta(ge=1, le=1024)] | UnsetType = UNSET
+
+class ConfigChange(Struct):
+    """The fields of a topic's configuration that a request names. Unknown fields are ignored."""
+
+    type: Annotated[TopicType, _about("`queue` for jobs with leases. Fixed when the topic is created.")] | UnsetType = (
+        UNSET
+    )
+    ttl_ms: Annotated[int, _about("Records expire this long after their append; 0 for never.", ge=0)] | UnsetType = (
+        UNSET
+    )
+    cap_records: Annotated[int, _about("Most records that are kept; 0 for no cap.", ge=0)] | UnsetType = UNSET
+    cap_bytes: Annotated[int, _about("Most bytes that are kept; 0 for no cap.", ge=0)] | UnsetType = UNSET
+    discard: (
+        Annotated[Discard, _about("At a cap, drop the oldest records or reject the write (422 `topic_full`).")]
+        | UnsetType
+    ) = UNSET
+    durable: Annotated[bool, _about("Short for `durability` fsync (true) or disk (false).")] | UnsetType = UNSET
+    durability: (
+        Annotated[Durability, _about("Where a write is stored when it is acknowledged. Can be changed.")] | UnsetType
+    ) = UNSET
+    priority: (
+        Annotated[I32 | None, _about("Fixed priority, clamped to -1000..1000; null for the automatic one.")] | UnsetType
+    ) = UNSET
+    auto_priority: Annotated[bool, _about("Derive the priority from the last read, if none is fixed.")] | UnsetType = (
+        UNSET
+    )
+    auto_create: Annotated[bool, _about("Whether a write may create the topic.")] | UnsetType = UNSET
+    idempotency_window_ms: Annotated[int, _about("How long idempotency keys are remembered.", ge=0)] | UnsetType = UNSET
+    dedupe_node: Annotated[bool, _about("Whether reads may leave out records by `node`.")] | UnsetType = UNSET
+    lease_ms: (
+        Annotated[int, _about("Queues: default lease of a claim, clamped to 100..86400000.", ge=0)] | UnsetType
+    ) = UNSET
+    claim_jitter_ms: (
+        Annotated[int, _about("Queues: claims wait this long and share the jobs evenly; at most 5000.", ge=0)]
+        | UnsetType
+    ) = UNSET
+    max_deliveries: (
+        Annotated[int, _about("Queues: deliveries before a job becomes a dead letter; 0 for no limit.", ge=0)]
+        | UnsetType
+    ) = UNSET
+    dead_letter: (
+        Annotated[str | None, _about("Queues: topic for jobs over `max_deliveries`; null for none.")] | UnsetType
+    ) = UNSET
+    leases_durable: Annotated[bool, _about("Queues: leases survive a restart.")] | UnsetType = UNSET
+    partitions: (
+        Annotated[int, _about("Number of logs. Fixed when the topic is created; not in `config`.", ge=1, le=1024)]
+        | UnsetType
+    ) = UNSET
 
 
 class TopicConfig(Struct, frozen=True):
@@ -102,7 +131,7 @@ def merged(topic: str, base: TopicConfig, change: ConfigChange, *, exists: bool)
     if fields.get("priority") is not None:
         fields["priority"] = clamp(fields["priority"], -1000, 1000)
     if "lease_ms" in fields:
-        fields["lease_ms"] = clamp(fields["lease_ms"], LEASE_MS_LEAST, LEASE_MS_MOST)
+        fields["lease_ms"] = clamp(fields["lease_ms"], MIN_LEASE_MS, MAX_LEASE_MS)
     if "claim_jitter_ms" in fields:
         fields["claim_jitter_ms"] = clamp(fields["claim_jitter_ms"], 0, 5000)
     dead_letter = fields.get("dead_letter")

@@ -21,7 +21,7 @@ from typing import Any
 
 
 class TopicsError(Exception):
-    """Something the caller is told about, with a stable code."""
+    """An error for the caller, with a stable code."""
 
     code = "internal"
 
@@ -40,7 +40,7 @@ class InvalidRequest(TopicsError):
 
 
 class BatchTooLarge(InvalidRequest):
-    """More records, seqs or bytes in one request than the limit (or the topic's whole cap) allows. Send less at a time."""
+    """More records, seqs or bytes in one request than the limit allows. Send less at a time."""
 
     code = "batch_too_large"
 
@@ -98,14 +98,35 @@ class Unavailable(TopicsError):
 
 
 class CorruptStorage(TopicsError):
-    """Bytes that were once safe have changed. Names the file and the offset; restore it from a copy."""
+    """Bytes that were once safe have changed or cannot be read. Names the file and the offset; restore it from a copy.
+
+    `records` is the range of seqs that cannot be served because of it, where the damage is limited to one.
+    """
 
     code = "corrupt_storage"
 
-    def __init__(self, path: str, offset: int, what: str) -> None:
-        super().__init__(f"{path} at byte {offset}: {what}", detail={"file": path, "offset": offset})
+    def __init__(
+        self,
+        path: str,
+        offset: int,
+        what: str,
+        *,
+        records: tuple[int, int] | None = None,
+        topic: str | None = None,
+        partition: int = 0,
+    ) -> None:
+        message = f"{path} at byte {offset}: {what}"
+        detail: dict[str, Any] = {"file": path, "offset": offset}
+        if records is not None:
+            detail |= {"first_seq": records[0], "last_seq": records[1]}
+            if topic is not None:
+                detail |= {"topic": topic, "partition": partition}
+                message = f'records {records[0]} to {records[1]} of topic "{topic}", partition {partition}, are damaged: {message}'
+        super().__init__(message, detail=detail)
         self.path = path
         self.offset = offset
+        self.what = what
+        self.records = records
 
 
 def not_a_queue(topic: str) -> Conflict:

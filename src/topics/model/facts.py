@@ -19,10 +19,12 @@ CAP = 1
 TTL = 2
 RESTART = 4
 SOURCE_TRIM = 8
+DAMAGE = 16
 
 
 class SegmentInfo(Struct, array_like=True, frozen=True):
-    """A sealed segment, as the log and the snapshot name it. Its files are named after topic, partition and first seq.
+    """A sealed segment, as the log and the snapshot name it. Its files are named after topic, partition and first seq, and
+    after `generation` when a repair has written them in place of damaged ones.
 
     The batches of rows stand from byte `body_start` to `body_end` of the file and each carry a checksum in the file's
     footer; `checksum` covers what is before and behind them, the footer included. `tags_checksum` covers the tag index.
@@ -38,6 +40,25 @@ class SegmentInfo(Struct, array_like=True, frozen=True):
     body_end: int = 0
     checksum: int = 0
     tags_checksum: int = 0
+    generation: int = 0
+
+
+class PackedInfo(Struct, array_like=True, frozen=True, gc=False):
+    """A packed segment, as the log and the snapshot name it: an entry of the pack with this number.
+
+    The entry begins at byte `offset`; its body is `length` bytes long.
+    """
+
+    first_seq: int
+    last_seq: int
+    first_ts: int
+    last_ts: int
+    size: int
+    tagged: bool
+    pack: int
+    offset: int
+    length: int
+    checksum: int
 
 
 class TopicCreated(Struct, array_like=True, tag=1):
@@ -91,7 +112,7 @@ class DeletedBelow(Struct, array_like=True, tag=6):
 
 
 class Evicted(Struct, array_like=True, tag=7):
-    """Records below `floor` were lost to a cap or to their age; readers are told."""
+    """Records below `floor` were evicted by a cap or by their age; readers get a tombstone."""
 
     topic_id: int
     partition: int
@@ -107,6 +128,17 @@ class Sealed(Struct, array_like=True, tag=8):
     segment: SegmentInfo
 
 
+class Packed(Struct, array_like=True, tag=11):
+    """The records of a small segment are now in a pack, synced before this fact was written.
+
+    The packed segment replaces the hot segment and the older packed segments whose records it holds.
+    """
+
+    topic_id: int
+    partition: int
+    entry: PackedInfo
+
+
 class HeadMoved(Struct, array_like=True, tag=9):
     """An ephemeral log handed out seqs up to `head`; their payloads never reach the disk, so a restart loses them."""
 
@@ -116,13 +148,32 @@ class HeadMoved(Struct, array_like=True, tag=9):
 
 
 class Lost(Struct, array_like=True, tag=10):
-    """Seqs first..last may have been handed out but their records are gone; readers are told."""
+    """Seqs first..last may have been assigned but their records are lost; readers get a tombstone."""
 
     topic_id: int
     partition: int
     first: int
     last: int
     reasons: int
+
+
+# Instead of a generation: the segment has no files of its own.
+PACKED = -1
+
+
+class Repaired(Struct, array_like=True, tag=12):
+    """A repair has replaced the damaged records first..last by those in `segments`. Readers get a tombstone for each range of
+    `lost`, whose records could not be read. `first`, `last` and `generation` name the segment that is replaced; `generation`
+    is PACKED for one in a pack.
+    """
+
+    topic_id: int
+    partition: int
+    first: int
+    last: int
+    generation: int
+    segments: list[SegmentInfo]
+    lost: list[tuple[int, int]]
 
 
 class GroupMoved(Struct, array_like=True, tag=40):
@@ -177,7 +228,7 @@ class Leased(Struct, array_like=True, tag=20):
 
 
 class Returned(Struct, array_like=True, tag=21):
-    """These jobs are with nobody any more: nacked, released or expired. Claimable from `due` on; None means at once."""
+    """These jobs are not leased any more: nacked, released or expired. Claimable from `due` on; None means at once."""
 
     topic_id: int
     partition: int
@@ -187,7 +238,7 @@ class Returned(Struct, array_like=True, tag=21):
 
 
 class DeadLettered(Struct, array_like=True, tag=22):
-    """So many jobs have gone from this log to a dead-letter topic since it began."""
+    """The number of jobs that were moved from this partition to a dead-letter topic since it was created."""
 
     topic_id: int
     partition: int
@@ -211,12 +262,20 @@ class StagedPart(Struct, array_like=True):
 
 
 class Staged(Struct, array_like=True, tag=50):
-    """Records are kept for a topic, readable by nobody until a commit names the stage."""
+    """Records are kept for a topic and are not readable until a commit names the stage.
+
+    `producer` is the one that will commit the stage, if it was named: it can renew all of its stages with one request.
+    """
 
     stage_id: str
     topic_id: int
     parts: list[StagedPart]
     ts: int
+    producer: str | None = None
+
+    @property
+    def size(self) -> int:
+        return sum([part.page.size for part in self.parts])
 
 
 class StagesDropped(Struct, array_like=True, tag=51):
@@ -247,7 +306,8 @@ class Placed(Struct, array_like=True, frozen=True):
 class Fenced(Struct, array_like=True, tag=53):
     """A producer has committed up to this batch; an equal or smaller one is a repeat.
 
-    It belongs to keys with these prefixes, those of the key that used it first; empty is for every name, None nobody's yet.
+    It belongs to keys with these prefixes, those of the key that used it first; empty: all names; None: no key yet.
+    `digest` identifies the contents of the batch, if the client sent one.
     """
 
     producer: str
@@ -255,6 +315,7 @@ class Fenced(Struct, array_like=True, tag=53):
     placed: list[Placed]
     ts: int
     prefixes: list[str] | None = None
+    digest: str | None = None
 
 
 class RouterCreated(Struct, array_like=True, tag=30):
@@ -379,8 +440,10 @@ Fact = (
     | DeletedBelow
     | Evicted
     | Sealed
+    | Packed
     | HeadMoved
     | Lost
+    | Repaired
     | Leased
     | Returned
     | DeadLettered
@@ -404,3 +467,23 @@ Fact = (
     | ArchiveCleared
     | ArchiveProgressed
 )
+
+_FREEING = (
+    ArchiveCleared,
+    Deleted,
+    DeletedBelow,
+    DeletedRuns,
+    Evicted,
+    GroupDropped,
+    Packed,
+    RouterDeleted,
+    Sealed,
+    StagesDropped,
+    TableDropped,
+    TopicDeleted,
+)
+
+
+def frees_space(facts: list[Fact]) -> bool:
+    """Whether these facts only remove something, so that they may be written on a full disk."""
+    return all([isinstance(fact, _FREEING) or (isinstance(fact, RoutesSet) and not fact.routes) for fact in facts])

@@ -16,6 +16,8 @@ class Limits(Struct, frozen=True):
     max_key_chars: int = 256
     max_limit: int = 1000
     max_claim: int = 1000
+    # Of the jobs in one answer; one job is always given. Not a setting: more takes more than 10 ms to put together.
+    max_claim_bytes: int = 4 << 20
     default_limit: int = 256
     max_wait_ms: int = 30_000
     answer_bytes: int = 1 << 20
@@ -29,7 +31,7 @@ class Limits(Struct, frozen=True):
     max_inflight_per_key: int = 1000
     max_idempotency_keys: int = 1_000_000
     max_watch_topics: int = 256
-    max_staged_bytes: int = 256 << 20
+    max_staged_bytes: int = 512 << 20
     max_stage_records: int = 1_000_000
     stage_ttl_ms: int = 3_600_000
     max_producers: int = 100_000

@@ -4,8 +4,10 @@ import re
 
 from topics.model.errors import InvalidRequest
 
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
-_ROUTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
+TOPIC_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,254}"
+ROUTER_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}"
+_TOPIC = re.compile(TOPIC_PATTERN)
+_ROUTER = re.compile(ROUTER_PATTERN)
 
 
 def is_topic_name(name: str) -> bool:

@@ -14,12 +14,22 @@ A page never changes. One append makes one page; small neighbours are folded int
 """
 
 from array import array
+from typing import Protocol
 
 from msgspec import Struct
 
 SEPARATOR = b"\0"
 # What a record costs beside its texts: counted in `bytes` and against `cap_bytes`.
 RECORD_OVERHEAD = 24
+
+
+class RecordTexts(Protocol):
+    """The columns of some records, whether they have seqs yet or not."""
+
+    data: bytes
+    metas: bytes | None
+    nodes: bytes | None
+    tags: bytes | None
 
 
 class Page(Struct, array_like=True, gc=False):
@@ -50,18 +60,18 @@ class Page(Struct, array_like=True, gc=False):
 
 
 class LoadedPage(Page, gc=False):
-    """A page read from a segment. It is made for somebody who needs its texts apart, so they are kept that way too."""
+    """A page read from a segment. Its columns are kept split as well, because its reader needs the texts one by one."""
 
     datas: list[bytes] = []
 
 
-def page_datas(page: Page) -> list[bytes]:
+def page_datas(page: RecordTexts) -> list[bytes]:
     """The JSON text of each record. Not to be changed by the caller."""
     return page.datas if isinstance(page, LoadedPage) else page.data.split(SEPARATOR)
 
 
 def page_weight(page: Page) -> int:
-    """What a page takes in memory, about: for whoever bounds how many are kept."""
+    """About how much memory a page takes, for caches with a limit."""
     return 2 * page.size if isinstance(page, LoadedPage) else page.size
 
 
@@ -104,8 +114,8 @@ def column(text: bytes | None, count: int) -> list[bytes]:
     return [b""] * count if text is None else text.split(SEPARATOR)
 
 
-def record_sizes(page: Page) -> list[int]:
-    """What each record counts as in `bytes`; sums up to `page.size`."""
+def record_sizes(page: RecordTexts) -> list[int]:
+    """What each record counts as in `bytes`; the sum is the size of the page."""
     sizes = list(map(RECORD_OVERHEAD.__add__, map(len, page_datas(page))))
     for texts in (page.metas, page.nodes, page.tags):
         if texts is not None:

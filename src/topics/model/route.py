@@ -10,6 +10,19 @@ from msgspec import Struct
 
 Op = Literal["Insert", "Update", "Delete"]
 PayloadMode = Literal["Key", "Full", "Diff"]
+# Where a route begins: with the changes made after it was created, or with all that the change topic still has.
+RouteStart = Literal["Latest", "Earliest"]
+
+
+class ChangePosition(Struct, frozen=True):
+    """A position in one instance of a change topic: for each partition, the seq of the first change behind it."""
+
+    epoch: int
+    seqs: tuple[int, ...]
+
+    def first(self, partition: int) -> int:
+        """The seq of the first change of a partition."""
+        return self.seqs[partition] if partition < len(self.seqs) else 1
 
 
 class Route(Struct, frozen=True):
@@ -22,9 +35,14 @@ class Route(Struct, frozen=True):
     filter_expr: str | None = None
     partition_key_expr: str | None = None
     key_columns: tuple[str, ...] = ()
+    start: RouteStart = "Latest"
+    # The first changes that are routed: behind the end of the change topic when the route was created. None for all that the
+    # topic has: it did not exist then, the route starts with the earliest, or an earlier version of the server made it.
+    starts_at: ChangePosition | None = None
 
     def same_as(self, other: "Route") -> bool:
-        """Whether both say the same, whenever they were made."""
+        """Whether both route the same changes in the same way, whenever they were created and wherever they begin."""
+        ignored = ("version", "start", "starts_at")
         return all(
-            [getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "version"]
+            [getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name not in ignored]
         )

@@ -1,4 +1,4 @@
-"""What a router is told to do with the records it forwards."""
+"""Options of a router."""
 
 from typing import Literal
 

@@ -15,7 +15,7 @@ _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 _PRIVATE = range(0xE000, 0xF900)
 _PRIVATE_ESCAPE = re.compile(rb"\\u([eEfF][0-9a-fA-F]{3})")
 # Looking at every escape takes about 0.3 us each, on the loop: larger bodies are refused as the decoder refused them.
-_COVER_MOST_BYTES = 2 << 20
+_MAX_COVERED_BYTES = 2 << 20
 
 
 class Covered(Struct):
@@ -34,7 +34,7 @@ class Covered(Struct):
         return not self._letters.isdisjoint(text)
 
 
-def cover_halves(body: bytes, most_bytes: int = _COVER_MOST_BYTES) -> Covered | None:
+def cover_halves(body: bytes, most_bytes: int = _MAX_COVERED_BYTES) -> Covered | None:
     """None when there is nothing to cover, no room to do it, or too much to look through; `body` must be UTF-8."""
     if len(body) > most_bytes or (b"\\ud" not in body and b"\\uD" not in body):
         return None
@@ -50,6 +50,14 @@ def cover_halves(body: bytes, most_bytes: int = _COVER_MOST_BYTES) -> Covered | 
     halves = {stand_in: half for half, stand_in in stand_in_for.items()}
     letters = frozenset([chr(int(stand_in[2:], 16)) for stand_in in halves])
     return Covered(bytes(covered), halves, letters)
+
+
+def replace_halves(body: bytes) -> bytes:
+    """The body with the replacement character, as an escape, in place of each lone surrogate."""
+    replaced = bytearray(body)
+    for place in _halves(body):
+        replaced[place : place + 6] = b"\\ufffd"
+    return bytes(replaced)
 
 
 def _halves(body: bytes) -> list[int]:

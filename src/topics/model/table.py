@@ -1,6 +1,6 @@
 """Tables: where the changes of a table come from, and what is known about its columns.
 
-Whoever may read may see where a table is, so no secret stands there: passwords belong to the environment of whoever
+Every reader may see the location of a table, so it contains no secret: passwords are in the environment of the process that
 connects (`PGPASSFILE`, `PGPASSWORD`, the storage keys of the object store).
 """
 
@@ -13,17 +13,17 @@ from msgspec import Struct
 from topics.model.errors import InvalidRequest
 
 Kind = Literal["push", "delta", "postgres"]
-COLUMNS_MOST = 2000
-KEY_COLUMNS_MOST = 64
-COLUMN_CHARS_MOST = 255
-LOCATION_CHARS_MOST = 2000
+MAX_COLUMNS = 2000
+MAX_KEY_COLUMNS = 64
+MAX_COLUMN_CHARS = 255
+MAX_LOCATION_CHARS = 2000
 
 _SECRETS = {"password", "sslpassword", "passwd", "pwd", "secret", "token", "sig", "access_key", "secret_key"}
 _SETTING = re.compile(r"(\w+)\s*=")
 
 
 class Table(Struct, frozen=True):
-    """A table by its name. `columns` is its schema as far as it was told: names with their types, or none."""
+    """A table by its name. `columns` is its schema if it was given: names with their types, or none."""
 
     name: str
     kind: Kind
@@ -47,10 +47,10 @@ def check_table(table: Table) -> Table:
     if table.location is not None:
         check_location(table.location)
     for name in (*table.key_columns, *table.columns):
-        if not name or len(name) > COLUMN_CHARS_MOST or not name.isprintable():
-            raise InvalidRequest(f"a column has a name of 1 to {COLUMN_CHARS_MOST} printable characters")
-    if len(table.key_columns) > KEY_COLUMNS_MOST or len(table.columns) > COLUMNS_MOST:
-        raise InvalidRequest(f"a table has at most {KEY_COLUMNS_MOST} key columns and {COLUMNS_MOST} columns")
+        if not name or len(name) > MAX_COLUMN_CHARS or not name.isprintable():
+            raise InvalidRequest(f"a column has a name of 1 to {MAX_COLUMN_CHARS} printable characters")
+    if len(table.key_columns) > MAX_KEY_COLUMNS or len(table.columns) > MAX_COLUMNS:
+        raise InvalidRequest(f"a table has at most {MAX_KEY_COLUMNS} key columns and {MAX_COLUMNS} columns")
     if len(set(table.key_columns)) != len(table.key_columns):
         raise InvalidRequest("key_columns names a column twice")
     missing = table.unknown(list(table.key_columns))
@@ -61,8 +61,8 @@ def check_table(table: Table) -> Table:
 
 def check_location(location: str) -> None:
     """Raises InvalidRequest, without repeating it, for what is no location or holds a secret."""
-    if not 0 < len(location) <= LOCATION_CHARS_MOST or not location.isprintable():
-        raise InvalidRequest(f"a URI or DSN has 1 to {LOCATION_CHARS_MOST} printable characters")
+    if not 0 < len(location) <= MAX_LOCATION_CHARS or not location.isprintable():
+        raise InvalidRequest(f"a URI or DSN has 1 to {MAX_LOCATION_CHARS} printable characters")
     try:
         parts = urlsplit(location)
         secret = parts.password is not None

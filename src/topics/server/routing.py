@@ -1,6 +1,6 @@
-"""From a path to what serves it: every resource of the API, its methods, and the names in its path.
+"""Routing: from the method and path of a request to its operation and the name in its path.
 
-A route says which scopes it asks for when it is added; there is none without.
+Every route comes from the declaration of an operation. A path has at most one parameter.
 """
 
 from collections.abc import Callable
@@ -8,27 +8,29 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
+from topics.api.operation import Operation
 from topics.model.errors import InvalidRequest, TopicsError
+from topics.server.auth.permissions import path_prefix
 from topics.server.http import Request
 
 Handler = Callable[[Request, str], None]
-# Paths are looked up far more often than there are different ones.
-KEPT_PATHS = 8192
-KEPT_PATH_BYTES = 512
-# Kinds of names that an api key's prefixes speak about.
-GUARDED_KINDS = frozenset({"topic", "router", "pipeline"})
+# The last paths looked up are cached with their results.
+MAX_CACHED_PATHS = 8192
+MAX_CACHED_PATH_BYTES = 512
 
 
 class Route(Struct):
-    """One method of a resource."""
+    """One method of a resource: what the operation declares about the head of a request, and its handler."""
 
+    operation: Operation
     handler: Handler
-    # What the caller must be allowed to do: scopes added up, or one of ANY_KEY, PROBE and PUBLIC (see `access`).
     scope: int
-    # The answer stays open: it counts as a connection, not as a request under way.
     stream: bool
-    # The key may also come as `?token=`, for clients that cannot send headers.
     query_token: bool
+    max_body_bytes: int
+    compressed: bool
+    # What precedes the name in the path when it is compared with the prefixes of a key; None if it is not compared.
+    path_prefix: str | None
 
 
 class Resource(Struct):
@@ -36,18 +38,13 @@ class Resource(Struct):
 
     pattern: tuple[str, ...]
     routes: dict[bytes, Route]
-    # The word an invalid name in the path is called by in the error.
-    kind: str
+    # The name of the parameter in the path; empty when there is none.
+    parameter: str
 
 
 class Match(Struct):
     resource: Resource
     name: str
-
-    @property
-    def guarded_name(self) -> str | None:
-        """The name that an api key's prefixes must allow, if there is one."""
-        return self.name if self.resource.kind in GUARDED_KINDS and "*" in self.resource.pattern else None
 
 
 class Routes:
@@ -57,38 +54,40 @@ class Routes:
         self._resources: dict[tuple[str, ...], Resource] = {}
         self._matches: dict[bytes, Match] = {}
 
-    def add(
-        self,
-        pattern: str,
-        kind: str = "topic",
-        *,
-        scope: int,
-        stream: bool = False,
-        query_token: bool = False,
-        **handlers: Handler,
-    ) -> None:
-        """Serve the pattern's methods, given as `get=handler`, to callers with this scope.
-
-        A name in the path is checked against the caller's prefixes when its kind is one of `GUARDED_KINDS`.
-        """
-        parts = tuple(pattern.strip("/").split("/"))
-        resource = self._resources.setdefault(parts, Resource(parts, {}, kind))
-        for method, handler in handlers.items():
-            resource.routes[method.upper().encode()] = Route(handler, scope, stream, query_token)
+    def add(self, operation: Operation, handler: Handler) -> None:
+        """Serve the operation under all its paths."""
+        route = Route(
+            operation,
+            handler,
+            operation.scope,
+            operation.stream,
+            operation.query_token,
+            operation.max_body_bytes,
+            operation.compressed,
+            path_prefix(operation.path_name),
+        )
+        for path in operation.paths:
+            parts = tuple(["*" if part.startswith("{") else part for part in path.strip("/").split("/")])
+            resource = self._resources.setdefault(parts, Resource(parts, {}, operation.path_parameter))
+            resource.routes[operation.method.encode()] = route
         self._matches.clear()
 
     def find(self, method: bytes, path: bytes) -> tuple[Route, Match]:
-        """Raises 404 for an unknown path and 405 for a method the path does not have."""
+        """Raises 404 for an unknown path and 405 for a method that the path does not have. GET routes serve HEAD too."""
         match = self._matches.get(path)
         if match is None:
             match = self._match(path)
-            if len(path) <= KEPT_PATH_BYTES:
-                if len(self._matches) >= KEPT_PATHS:
+            if len(path) <= MAX_CACHED_PATH_BYTES:
+                if len(self._matches) >= MAX_CACHED_PATHS:
                     self._matches.clear()
                 self._matches[path] = match
-        route = match.resource.routes.get(method)
+        routes = match.resource.routes
+        route = routes.get(method)
+        if route is None and method == b"HEAD":
+            route = routes.get(b"GET")
         if route is None:
-            allowed = ", ".join(sorted(name.decode() for name in match.resource.routes))
+            methods = [*routes, b"HEAD"] if b"GET" in routes else list(routes)
+            allowed = ", ".join(sorted([name.decode() for name in methods]))
             raise TopicsError(f"this path answers to {allowed}", code="method_not_allowed", detail={"allowed": allowed})
         return route, match
 
@@ -109,12 +108,12 @@ class Routes:
         for star in range(len(plain)):
             resource = self._resources.get((*plain[:star], "*", *plain[star + 1 :]))
             if resource is not None:
-                return Match(resource, _name(parts[star], resource.kind))
+                return Match(resource, _name(parts[star], resource.parameter))
         raise TopicsError("no such path", code="not_found", detail={"path": path.decode("latin-1")[:300]})
 
 
-def _name(part: bytes, kind: str) -> str:
+def _name(part: bytes, parameter: str) -> str:
     try:
         return unquote_to_bytes(part).decode("ascii")
     except UnicodeDecodeError:
-        raise InvalidRequest(f"invalid {kind} name") from None
+        raise InvalidRequest(f"invalid {parameter} name") from None

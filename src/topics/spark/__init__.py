@@ -14,7 +14,7 @@ __all__ = ["package_zip", "register", "ship"]
 
 def register(spark: Any) -> None:
     """Make the format known to this session explicitly, where Spark does not find `pyspark_topics` by itself."""
-    from topics.spark.source import TopicsDataSource
+    from topics.spark.connector.source import TopicsDataSource
 
     spark.dataSource.register(TopicsDataSource)
 

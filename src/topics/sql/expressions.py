@@ -1,11 +1,11 @@
 """Expressions of routes: WHERE and PARTITION BY, checked when the route is made and kept in the form that runs.
 
-A route is run by Spark, next to others, over rows nobody here has seen. So only what is listed here passes: columns,
-literals, comparisons, arithmetic, CASE, and a short list of scalar functions whose cost and effect are known. There are no
-subqueries, no parameters, and no function that reaches the JVM, Python, files, the network, the clock or chance.
+A route is run by Spark, together with others, over rows that the server has not seen. Only these are allowed: columns, literals,
+comparisons, arithmetic, CASE, and a short list of scalar functions with known cost and effect. There are no subqueries, no
+parameters, and no function that reaches the JVM, Python, files, the network, the clock or random numbers.
 
-What is kept is written anew from the checked tree, with every identifier quoted: no character of the client's text gets
-through on its own. Strings hold no backslash, because whether it escapes depends on a setting of who runs it.
+The stored text is written from the checked tree, with every identifier quoted: no part of the client's text is copied. Strings
+contain no backslash, because a setting of Spark decides whether it escapes.
 
 Not supported, and refused by name: regular expressions (one can stop a whole micro-batch), intervals, lambdas, array and
 map access, window and aggregate functions.
@@ -15,16 +15,16 @@ from typing import Any
 
 from topics.sql.tokens import SqlError, Token
 
-EXPRESSION_CHARS_MOST = 4000
-DEPTH_MOST = 32
-NODES_MOST = 400
+MAX_EXPRESSION_CHARS = 4000
+MAX_DEPTH = 32
+MAX_NODES = 400
 
 FUNCTIONS = {
     "ABS", "CEIL", "CEILING", "COALESCE", "CONCAT", "CONCAT_WS", "CONTAINS", "ENDSWITH", "FLOOR", "GREATEST", "IF",
     "IFNULL", "LEAST", "LEFT", "LENGTH", "LOWER", "LTRIM", "MD5", "NULLIF", "NVL", "RIGHT", "ROUND", "RTRIM", "SIGN",
     "STARTSWITH", "SUBSTR", "SUBSTRING", "TRIM", "UPPER",
 }  # fmt: skip
-# Words that may stand before a bracket without being functions.
+# Words that may precede a bracket without being functions.
 _BEFORE_BRACKET = {
     "AND",
     "OR",
@@ -64,9 +64,9 @@ def normal_form(tokens: list[Token], what: str, at: Token) -> str:
 
 
 def check_kept(text: str) -> None:
-    """Whoever runs an expression asks again: only what `normal_form` could have written is run. Raises SqlError."""
+    """Check a stored expression before it is run: `normal_form` must return it unchanged. Raises SqlError."""
     at = Token("word", text, text, 0, 1, 1)
-    if len(text) > 2 * EXPRESSION_CHARS_MOST or _written(_tree(text, "it", at), "it", at) != text:
+    if len(text) > 2 * MAX_EXPRESSION_CHARS or _written(_tree(text, "it", at), "it", at) != text:
         raise SqlError("the expression is not in the form in which it is kept", 1, 1)
 
 
@@ -98,7 +98,7 @@ def _checked_text(tokens: list[Token], what: str) -> str:
                 raise SqlError(f"{token.text} is not allowed in {what}", token.line, token.column)
             if token.text == "(":
                 depth += 1
-                if depth > DEPTH_MOST:
+                if depth > MAX_DEPTH:
                     raise SqlError(f"{what} is nested too deeply", token.line, token.column)
             elif token.text == ")":
                 depth -= 1
@@ -123,8 +123,8 @@ def _checked_text(tokens: list[Token], what: str) -> str:
             raise SqlError(f"{what} takes no parameters", token.line, token.column)
         pieces.append(token.text)
     text = " ".join(pieces)
-    if len(text) > EXPRESSION_CHARS_MOST:
-        raise SqlError(f"{what} has more than {EXPRESSION_CHARS_MOST} characters", tokens[0].line, tokens[0].column)
+    if len(text) > MAX_EXPRESSION_CHARS:
+        raise SqlError(f"{what} has more than {MAX_EXPRESSION_CHARS} characters", tokens[0].line, tokens[0].column)
     return text
 
 
@@ -148,8 +148,8 @@ def _tree(text: str, what: str, at: Token) -> Any:
     tree = select.expressions[0].this
     for nodes, node in enumerate(tree.walk(), start=1):
         name = type(node).__name__
-        if name not in _NODES or nodes > NODES_MOST:
-            trouble = "is too long" if nodes > NODES_MOST else f"cannot use {name.lower()}"
+        if name not in _NODES or nodes > MAX_NODES:
+            trouble = "is too long" if nodes > MAX_NODES else f"cannot use {name.lower()}"
             raise SqlError(f"{what} {trouble}", at.line, at.column)
         _check_node(node, exp, what, at)
     return tree

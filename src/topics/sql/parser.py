@@ -1,13 +1,13 @@
 """The parser: one statement from its text, strictly, with its parameters bound.
 
-Top-down over the tokens, one method per statement. Whatever stands behind a complete statement, but for one semicolon, is
-an error. Keywords are words in their place only: a topic may be called `topic`.
+Top-down over the tokens, one method per statement. Anything after a complete statement except one semicolon is an error. Keywords are
+reserved only where the grammar has them: a topic may be called `topic`.
 """
 
 from collections.abc import Sequence
 
 from topics.model.errors import InvalidRequest
-from topics.model.route import Op, PayloadMode
+from topics.model.route import Op, PayloadMode, RouteStart
 from topics.sql.expressions import column_list, normal_form
 from topics.sql.statements import (
     TABLES_SCHEMA,
@@ -42,21 +42,26 @@ from topics.sql.statements import (
 from topics.sql.tokens import SqlError, Token, tokenize
 
 U64_MAX = 2**64 - 1
-PARTITIONS_MOST = 1024
-PARAMS_MOST = 1000
-NESTING_MOST = 100
-NAME_CHARS_MOST = 255
+MAX_PARTITIONS = 1024
+MAX_PARAMS = 1000
+MAX_NESTING = 100
+MAX_NAME_CHARS = 255
 STATEMENTS = ("CREATE", "DROP", "CLEAR", "ALTER", "CONSUME", "ACK", "RESET", "SHOW", "DESCRIBE", "SELECT")
 
 _OPS: dict[str, Op] = {"INSERT": "Insert", "UPDATE": "Update", "DELETE": "Delete"}
 _PAYLOADS: dict[str, PayloadMode] = {"key": "Key", "full": "Full", "diff": "Diff"}
-_SOURCE_OPTIONS = {"payload": "'key', 'full' or 'diff'", "key": "'column, ...'"}
+_STARTS: dict[str, RouteStart] = {"latest": "Latest", "earliest": "Earliest"}
+_SOURCE_OPTIONS = {
+    "payload": "'key', 'full' or 'diff'",
+    "key": "'column, ...'",
+    "start": "'latest' or 'earliest'",
+}
 
 
 def parse(text: str, params: Sequence[Value] = ()) -> Statement:
     """The one statement of the text. Raises InvalidRequest, mostly SqlError, for anything else."""
-    if len(params) > PARAMS_MOST:
-        raise InvalidRequest(f"a statement has at most {PARAMS_MOST} parameters")
+    if len(params) > MAX_PARAMS:
+        raise InvalidRequest(f"a statement has at most {MAX_PARAMS} parameters")
     for number, value in enumerate(params, start=1):
         if isinstance(value, int) and not -(2**63) <= value <= U64_MAX:
             raise InvalidRequest(f"parameter {number} is larger than 64 bits hold")
@@ -113,7 +118,7 @@ class _Parser:
         name = self._name()
         partitions = None
         if self._maybe("PARTITIONS"):
-            partitions = self._number("the number of partitions", 1, PARTITIONS_MOST)
+            partitions = self._number("the number of partitions", 1, MAX_PARTITIONS)
         options = self._options() if self._maybe("WITH") else ()
         return CreateTopic(name, if_not_exists, partitions, options)
 
@@ -160,6 +165,7 @@ class _Parser:
         partition_expr = self._expression("PARTITION BY") if self._maybe("PARTITION", "BY") else None
         payload: PayloadMode = "Key"
         key_columns: tuple[str, ...] = ()
+        start: RouteStart = "Latest"
         if self._maybe("WITH"):
             opening = self._token
             for name, value in self._options():
@@ -167,6 +173,8 @@ class _Parser:
                     payload = _PAYLOADS[value.lower()]
                 elif name == "key" and isinstance(value, str):
                     key_columns = column_list(value, opening)
+                elif name == "start" and isinstance(value, str) and value.lower() in _STARTS:
+                    start = _STARTS[value.lower()]
                 else:
                     wrong = (
                         f"must be {_SOURCE_OPTIONS[name]}"
@@ -175,7 +183,7 @@ class _Parser:
                     )
                     expected = " or ".join([f"{option} = {values}" for option, values in _SOURCE_OPTIONS.items()])
                     raise SqlError(f"{name} {wrong}", opening.line, opening.column, expected)
-        return AddSource(topic, table, op, payload, filter_expr, partition_expr, key_columns)
+        return AddSource(topic, table, op, payload, filter_expr, partition_expr, key_columns, start)
 
     def _drop_source(self, topic: str) -> DropSource:
         self._word("SOURCE")
@@ -248,7 +256,7 @@ class _Parser:
             if token.is_sign(";"):
                 raise SqlError("one statement at a time", token.line, token.column, "the end of the statement")
             depth += token.is_sign("(") - token.is_sign(")")
-            if depth > NESTING_MOST:
+            if depth > MAX_NESTING:
                 raise SqlError("the statement is nested too deeply", token.line, token.column)
             named = self._system_table(tokens, number)
             if named is not None:
@@ -323,7 +331,7 @@ class _Parser:
         token = self._token
         if token.kind not in ("word", "quoted") or not token.value:
             raise self._expected(what)
-        if len(token.value) > NAME_CHARS_MOST:
+        if len(token.value) > MAX_NAME_CHARS:
             raise SqlError("this name is too long", token.line, token.column)
         self._at += 1
         return token.value
@@ -408,7 +416,7 @@ class _Parser:
         raise self._expected(what)
 
     def _parameter(self) -> Value:
-        """The value bound to the parameter that stands here."""
+        """The value bound to the parameter at this position."""
         token = self._token
         self._at += 1
         if token.text == "?":
@@ -428,7 +436,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _word(self, *words: str) -> str:
-        """One of these keywords must stand here."""
+        """The next token must be one of these keywords."""
         token = self._token
         if not token.is_word(*words):
             raise self._expected(" or ".join(words) if len(words) < 3 else ", ".join(words[:-1]) + " or " + words[-1])
@@ -436,7 +444,7 @@ class _Parser:
         return token.text.upper()
 
     def _maybe(self, *words: str) -> bool:
-        """Take these keywords if the first one stands here; then the others must follow."""
+        """Take these keywords if the next token is the first one; then the others must follow."""
         if not self._token.is_word(words[0]):
             return False
         for word in words:

@@ -1,8 +1,8 @@
-"""Statements: what can be said, as frozen data. Parameters are bound, expressions are in normal form."""
+"""Statements as frozen data. Parameters are bound, expressions are in normal form."""
 
 from msgspec import Struct
 
-from topics.model.route import Op, PayloadMode
+from topics.model.route import Op, PayloadMode, RouteStart
 
 Value = str | int | float | bool | None
 Options = tuple[tuple[str, Value], ...]
@@ -54,10 +54,11 @@ class AddSource(Struct, frozen=True):
     filter_expr: str | None = None
     partition_key_expr: str | None = None
     key_columns: tuple[str, ...] = ()
+    start: RouteStart = "Latest"
 
 
 class DropSource(Struct, frozen=True):
-    """All sources of the topic that agree with what is given."""
+    """All sources of the topic that have the given values."""
 
     topic: str
     table: str
@@ -89,7 +90,7 @@ class SetAlias(Struct, frozen=True):
 
 
 class Consume(Struct, frozen=True):
-    """Without a group a read that remembers nothing."""
+    """Without a group it is a read that moves no position."""
 
     topic: str
     group: str | None = None
@@ -132,7 +133,7 @@ class DescribeTopic(Struct, frozen=True):
 
 
 class Select(Struct, frozen=True):
-    """`text` with the schema of the named tables replaced by TABLES_SCHEMA; `params` are bound by who runs it."""
+    """`text` with the schema of the named tables replaced by TABLES_SCHEMA; `params` are bound when it runs."""
 
     text: str
     tables: tuple[str, ...]
@@ -160,5 +161,5 @@ Statement = (
     | Select
 )
 
-# Where the tables of a SELECT are while it runs: `system` is a name of the engine's own.
+# The schema of the tables while a SELECT runs: the SQL engine reserves the name `system`.
 TABLES_SCHEMA = "main"

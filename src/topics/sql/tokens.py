@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from topics.model.errors import InvalidRequest
 
-TEXT_CHARS_MOST = 256 << 10
-TOKENS_MOST = 20_000
+MAX_TEXT_CHARS = 256 << 10
+MAX_TOKENS = 20_000
 
 Kind = Literal["word", "quoted", "string", "number", "parameter", "sign", "end"]
 
@@ -74,10 +74,10 @@ class Token(Struct, frozen=True, gc=False):
 
 def tokenize(text: str) -> list[Token]:
     """All tokens, an `end` behind them. Raises SqlError where there is something that is no token."""
-    if len(text) > TEXT_CHARS_MOST:
+    if len(text) > MAX_TEXT_CHARS:
         raise InvalidRequest(
-            f"a statement has at most {TEXT_CHARS_MOST} characters",
-            detail={"max": TEXT_CHARS_MOST, "length": len(text)},
+            f"a statement has at most {MAX_TEXT_CHARS} characters",
+            detail={"max": MAX_TEXT_CHARS, "length": len(text)},
         )
     tokens: list[Token] = []
     at, line, line_start = 0, 1, 0
@@ -91,8 +91,8 @@ def tokenize(text: str) -> list[Token]:
         piece = match.group()
         kind = match.lastgroup
         if kind != "space":
-            if len(tokens) == TOKENS_MOST:
-                raise SqlError(f"a statement has at most {TOKENS_MOST} words and signs", line, column)
+            if len(tokens) == MAX_TOKENS:
+                raise SqlError(f"a statement has at most {MAX_TOKENS} words and signs", line, column)
             tokens.append(Token(kind, piece, _value(kind, piece), at, line, column))  # type: ignore[arg-type]
         if "\n" in piece:
             line += piece.count("\n")

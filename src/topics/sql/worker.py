@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from topics.sql.select import REPLY_BYTES_MOST, Reply, Request
+from topics.sql.select import MAX_REPLY_BYTES, Reply, Request
 from topics.sql.statements import TABLES_SCHEMA
 
 _CONFIG = {
@@ -28,7 +28,7 @@ _CONFIG = {
     "temp_directory": "",
     "threads": "1",
 }
-ERROR_CHARS_MOST = 500
+MAX_ERROR_CHARS = 500
 
 _decode = msgspec.msgpack.Decoder(Request).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -48,8 +48,8 @@ def main() -> None:
     while len(head := stdin.read(4)) == 4:
         body = stdin.read(int.from_bytes(head, "little"))
         reply = _encode(answer(_decode(body)))
-        if len(reply) > REPLY_BYTES_MOST:
-            reply = _encode(Reply(error=f"the answer has more than {REPLY_BYTES_MOST} bytes; ask for less"))
+        if len(reply) > MAX_REPLY_BYTES:
+            reply = _encode(Reply(error=f"the answer has more than {MAX_REPLY_BYTES} bytes; ask for less"))
         _send(reply)
 
 
@@ -117,7 +117,7 @@ def _told(message: str) -> str:
     """The engine's message in the words of who asked."""
     # What it suggests to change cannot be changed here.
     message = message.partition("\n\nPossible solutions")[0].partition("\nDatabase is launched")[0]
-    return message.replace(f"{TABLES_SCHEMA}.", "system.").strip()[:ERROR_CHARS_MOST]
+    return message.replace(f"{TABLES_SCHEMA}.", "system.").strip()[:MAX_ERROR_CHARS]
 
 
 def _send(body: bytes) -> None:

@@ -1,5 +1,5 @@
-"""How facts and records are kept on disk: frames, the log, sealed segments, snapshots, recovery and check.
+"""Files of a data directory: the log and its frames, sealed segments, packs, snapshots.
 
-The disk is reached only through the seam in `fs.py`, so that a test can cut the power or fail a call anywhere.
-This room knows bytes, offsets and seqs; what a topic decides is the engine's business.
+The disk is reached only through `fs.py`, so a test can cut the power or fail any call. This package knows bytes, offsets
+and seqs; the engine decides what a topic does.
 """

@@ -1,33 +1,35 @@
-"""Frames: how facts become bytes in the log, and how they are found again.
+"""Frames: the encoding of facts in the log.
 
     frame := checksum u64 | length u32 | kind u8 | 0 u24 | lsn u64 | synced u64 | body | zeros up to a multiple of 8
 
-`checksum` is XXH3-64 over all that follows it, padding left out; `length` is the body's. `lsn` numbers the frames of
-all shards together and rises within a shard. `synced` is the largest lsn of this shard known to be safe on disk when
-the frame was made: it is what tells a torn tail from corruption (see `wal.py`). All numbers are little-endian.
+`checksum` is XXH3-64 over all that follows it except the padding; `length` is the length of the body. `lsn` numbers the
+frames, ascending. `synced` is the largest lsn of the log (of its shard, in logs of earlier versions) that was durable when
+the frame was made: it distinguishes a torn tail from corruption (see `wal.py`). All numbers are little-endian.
 
     kind 1, one append of one request:
         topic u64 | partition u32 | count u32 | first seq u64 | ts i64 |
-        lengths of data, metas, nodes, tags u32 each (0xffffffff: column absent) | length of key u32 (likewise) | the five texts
-    kind 2, a group of facts that are true together or not at all:
+        lengths of data, metas, nodes, tags, key u32 each (0xffffffff: absent) | the five texts
+    kind 2, a group of facts that are applied together or not at all:
         MessagePack array of facts (`model/facts.py`)
 
-One frame holds one whole commit, so a commit is atomic by construction. No file is touched here.
+One frame holds one whole commit, so a commit is atomic by construction. This module does no I/O.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct as Layout
 
 import msgspec
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
-from topics.model.facts import Appended, Fact
-from topics.model.page import RECORD_OVERHEAD, Page, page_size
+from topics.model.facts import Appended, Fact, Staged
+from topics.model.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
 
 APPEND = 1
 FACTS = 2
 
 HEAD_BYTES = 32
+# A larger frame is written in parts: to copy 64 MiB takes 25 ms.
+MAX_JOINED_BYTES = 1 << 20
 _CHECKSUM = Layout("<Q")
 _HEAD = Layout("<QIBxxxQQ")
 _REST = Layout("<IBxxxQQ")
@@ -38,14 +40,16 @@ _APPEND_BODY_BYTES = _APPEND_BODY.size
 _NONE = 0xFFFFFFFF
 _NO_LENGTHS = _LENGTHS.pack(_NONE, _NONE, _NONE, _NONE)
 _PADDING = [b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0"]
-_ROOM = bytes(4096)
+_EMPTY_BLOCK = bytes(4096)
 
-_encode_facts = msgspec.msgpack.Encoder().encode
+_encode = _encode_facts = msgspec.msgpack.Encoder().encode
+# Shorter columns are copied; longer ones have a length of four bytes in MessagePack.
+_SMALL_BYTES = 64 << 10
 _decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode
 
 
 class Frame(msgspec.Struct, gc=False):
-    """A whole frame found in a buffer: where it stands and what it says."""
+    """A valid frame found in a buffer: its position and its fields."""
 
     start: int
     end: int
@@ -80,14 +84,125 @@ def encode_append(lsn: int, synced: int, topic_id: int, partition: int, page: Pa
     return b"".join((_CHECKSUM.pack(xxh3_64_intdigest(rest)), rest, _PADDING[length & 7]))
 
 
-def encode_facts(lsn: int, synced: int, facts: list[Fact]) -> bytes:
+def encode_append_pages(
+    lsn: int, synced: int, topic_id: int, partition: int, pages: Sequence[Page], key: bytes | None
+) -> list[bytes]:
+    """What `encode_append` makes of one page with the records of all, in parts that are not put together.
+
+    The pages follow each other and have one time.
+    """
+    parts: list[bytes] = []
+    lengths: list[int] = []
+    for columns in (
+        [page.data for page in pages],
+        _column_parts([(page.metas, page.count) for page in pages]),
+        _column_parts([(page.nodes, page.count) for page in pages]),
+        _column_parts([(page.tags, page.count) for page in pages]),
+    ):
+        lengths.append(_NONE if columns is None else sum(map(len, columns)) + len(columns) - 1)
+        for column in columns or ():
+            parts += (column, SEPARATOR)
+        if columns:
+            parts.pop()
+    if key is not None:
+        parts.append(key)
+    length = _APPEND_BODY_BYTES + sum(map(len, parts))
+    first = pages[0]
+    head = _APPEND.pack(
+        length,
+        APPEND,
+        lsn,
+        synced,
+        topic_id,
+        partition,
+        sum([page.count for page in pages]),
+        first.first_seq,
+        first.times,
+        lengths[0],
+        _LENGTHS.pack(*lengths[1:], _length(key)),
+    )
+    digest = xxh3_64(head)
+    for part in parts:
+        digest.update(part)
+    return [_CHECKSUM.pack(digest.intdigest()) + head, *parts, _PADDING[length & 7]]
+
+
+def _column_parts(columns: list[tuple[bytes | None, int]]) -> list[bytes] | None:
+    if all([text is None for text, _ in columns]):
+        return None
+    return [SEPARATOR * (count - 1) if text is None else text for text, count in columns]
+
+
+def frame_of(lsn: int, synced: int, facts: list[Fact]) -> bytes | list[bytes]:
+    """The frame of these facts; a large one in parts that are not put together."""
+    if sum(map(_page_bytes, facts)) > MAX_JOINED_BYTES:
+        parts = [_array_head(len(facts))]
+        for fact in facts:
+            _add_fact(parts, fact)
+        length = sum(map(len, parts))
+        head = _REST.pack(length, FACTS, lsn, synced)
+        digest = xxh3_64(head)
+        for part in parts:
+            digest.update(part)
+        return [_CHECKSUM.pack(digest.intdigest()) + head, *parts, _PADDING[length & 7]]
     body = _encode_facts(facts)
     rest = _REST.pack(len(body), FACTS, lsn, synced) + body
     return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest + _PADDING[len(body) & 7]
 
 
+def _page_bytes(fact: Fact) -> int:
+    """About what the pages in a fact take."""
+    if isinstance(fact, Appended):
+        return fact.page.size
+    return sum([part.page.size for part in fact.parts]) if isinstance(fact, Staged) else 0
+
+
+# MessagePack of facts with large pages, as `_encode_facts` makes it, with the columns of the pages left where they are.
+
+
+def _add_fact(parts: list[bytes], fact: Fact) -> None:
+    if not isinstance(fact, Appended | Staged):
+        parts.append(_encode(fact))
+        return
+    fields = fact.__struct_fields__
+    parts += (_array_head(1 + len(fields)), _encode(fact.__struct_config__.tag))
+    for name in fields:
+        value = getattr(fact, name)
+        if isinstance(value, Page):
+            _add_page(parts, value)
+        elif name == "parts":
+            parts.append(_array_head(len(value)))
+            for each in value:
+                parts += (_array_head(2), _encode(each.partition))
+                _add_page(parts, each.page)
+        else:
+            parts.append(_encode(value))
+
+
+def _add_page(parts: list[bytes], page: Page) -> None:
+    parts += (_array_head(8), *map(_encode, (page.first_seq, page.count, page.times)))
+    for column in (page.data, page.metas, page.nodes, page.tags):
+        if column is None or len(column) < _SMALL_BYTES:
+            parts.append(_encode(column))
+        else:
+            parts += (b"\xc6" + len(column).to_bytes(4, "big"), column)
+    parts.append(_encode(page.size))
+
+
+def _array_head(length: int) -> bytes:
+    if length < 16:
+        return bytes([0x90 | length])
+    return b"\xdc" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xdd" + length.to_bytes(4, "big")
+
+
+def encode_facts(lsn: int, synced: int, facts: list[Fact]) -> bytes:
+    """The frame of these facts, in one piece."""
+    frame = frame_of(lsn, synced, facts)
+    return frame if isinstance(frame, bytes) else b"".join(frame)
+
+
 def decode(frame: Frame) -> list[Fact]:
-    """The facts of a whole frame. Raises ValueError when its body is not what its kind promises."""
+    """Return the facts of a frame. Raises ValueError if the body does not match the kind."""
     if frame.kind == APPEND:
         return [decode_append(frame.body)]
     if frame.kind == FACTS:
@@ -126,7 +241,7 @@ def decode_append(body: memoryview) -> Appended:
 
 
 def read_frames(view: memoryview, start: int) -> Iterator[Frame]:
-    """Whole frames one behind the other from `start`; ends before the first bytes that are not a whole frame."""
+    """Yield consecutive valid frames from `start`; end before the first bytes that are not a valid frame."""
     unpack = _HEAD.unpack_from
     size = len(view)
     while start + HEAD_BYTES <= size:
@@ -140,7 +255,7 @@ def read_frames(view: memoryview, start: int) -> Iterator[Frame]:
 
 
 def find_frames(view: memoryview, start: int, above_lsn: int) -> Iterator[Frame]:
-    """Whole frames anywhere at or behind `start` with an lsn above `above_lsn`: what stands behind a broken one."""
+    """Yield valid frames with an lsn above `above_lsn` at any position from `start` on: the frames after a broken one."""
     unpack = _HEAD.unpack_from
     size = len(view)
     start = (start + 7) & ~7
@@ -158,8 +273,8 @@ def find_frames(view: memoryview, start: int, above_lsn: int) -> Iterator[Frame]
             padded = (end + 7) & ~7
             yield Frame(start, padded, kind, lsn, synced, view[start + HEAD_BYTES : end])
             start = padded
-        elif not start & 4095 and view[start : start + 4096].tobytes() == _ROOM:
-            # Preallocated room is most of a file that was torn early; word by word it takes seconds.
+        elif not start & 4095 and view[start : start + 4096].tobytes() == _EMPTY_BLOCK:
+            # Skip unused preallocated blocks: scanning them word by word takes seconds.
             start += 4096
         else:
             start += 8

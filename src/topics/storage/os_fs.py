@@ -1,13 +1,13 @@
-"""The seam on a real disk: every method one or two system calls, nothing cached, nothing retried after an error.
+"""The file system interface on Linux: each method is one or two system calls; no caching, no retry after an error.
 
-Linux is meant. Three promises need more than the call of the same name:
+Three guarantees need more than the system call of the same name:
 
-- `fdatasync` also flushes the file's length, so that appended bytes can be found again; it leaves out only the
-  times. It does not flush the name of a new file: that is what `sync_directory` is for.
-- `pwritev` takes a bounded number of parts and may write fewer bytes than it was given, so a write goes on where
-  the kernel stopped until all is written or an error says why not.
-- The root's own name lies in a directory outside the seam, which nobody could sync through it. So
-  `make_directory` syncs that one itself when it has to make the root.
+- `fdatasync` also flushes the length of the file, so appended bytes are found again. It does not flush the name of a
+  new file: `sync_directory` does.
+- `pwritev` takes a limited number of parts and may write fewer bytes than given, so `write_at` continues until all bytes
+  are written or an error is raised.
+- The root itself is named in a directory outside of the interface. `make_directory` syncs that directory when it
+  creates the root.
 """
 
 import contextlib
@@ -15,42 +15,45 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import uuid
 from collections.abc import Sequence
 
 from topics.storage.fs import Bytes, names_in
+from topics.storage.os_marker import DEFAULT_DIRECTORY, OsMarker
 
-# What Linux takes in one call; `os.sysconf("SC_IOV_MAX")` says the same.
+# Parts per pwritev call on Linux, equal to `os.sysconf("SC_IOV_MAX")`.
 IOV_MAX = 1024
 
-# Readable by the group, so that a backup needs no superuser; never by everyone.
-_FILE_MODE = 0o640
-_DIRECTORY_MODE = 0o750
+# Only the user of the server may read payloads. A backup runs as that user or as root.
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
 
-# Stands for a closed descriptor: every call with it fails with EBADF, where a negative one is a ValueError to some.
+# Descriptor number of a closed file: every call fails with EBADF. Some calls raise ValueError for a negative number.
 _CLOSED = 0x7FFFFFFF
 
-# How file systems say that they cannot reserve blocks.
+# Errors of file systems that cannot reserve blocks.
 _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _ZEROS = bytes(1 << 20)
 
 
 class OsFileSystem:
-    """The tree under one directory of this machine."""
+    """The directory tree below one root directory."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, runtime_directory: str = DEFAULT_DIRECTORY) -> None:
         self._root = root
+        self._runtime_directory = runtime_directory
 
     @classmethod
-    def at(cls, root: str | os.PathLike[str]) -> "OsFileSystem":
-        """The tree under `root`. Touches nothing: a missing root is an empty tree until `make_directory`."""
-        return cls(os.path.abspath(os.fspath(root)))
+    def at(cls, root: str | os.PathLike[str], runtime_directory: str = DEFAULT_DIRECTORY) -> "OsFileSystem":
+        """Return the tree below `root`. Creates nothing: a missing root is an empty tree until `make_directory`."""
+        return cls(os.path.abspath(os.fspath(root)), runtime_directory)
 
     def open(self, path: str, *, create: bool = False) -> "OsFile":
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        return OsFile(path, os.open(self._below_root(path), flags, _FILE_MODE))
+        return OsFile(path, os.open(self._below_root(path), flags, FILE_MODE))
 
     def rename(self, source: str, target: str) -> None:
         os.replace(self._below_root(source), self._below_root(target))
@@ -62,9 +65,22 @@ class OsFileSystem:
         os.rmdir(self._below_root(path))
 
     def make_directory(self, path: str) -> None:
-        full = self._full(path)
+        """As in `FileSystem`. Directories below the root get mode 0700, existing ones too.
+
+        An existing root keeps its mode: it may hold files of other users.
+        """
+        target = self._full(path)
         self._make_root()
-        os.makedirs(full, _DIRECTORY_MODE, exist_ok=True)
+        full = self._root
+        for name in names_in(path):
+            full = f"{full}/{name}"
+            try:
+                os.mkdir(full, DIRECTORY_MODE)
+            except FileExistsError:
+                if os.path.isdir(full):
+                    _close_to_others(full)
+                elif full == target:
+                    raise
 
     def list(self, path: str) -> list[str]:
         try:
@@ -80,7 +96,7 @@ class OsFileSystem:
 
     def lock(self, path: str) -> "OsLock":
         full = self._below_root(path)
-        descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -93,6 +109,9 @@ class OsFileSystem:
     def boot_id(self) -> str:
         return boot_id("/proc")
 
+    def marker(self) -> OsMarker:
+        return OsMarker(self._runtime_directory, self._root, self.boot_id())
+
     def free_bytes(self) -> int:
         disk = os.statvfs(self._root)
         return disk.f_bavail * disk.f_frsize
@@ -101,7 +120,7 @@ class OsFileSystem:
         return "/".join((self._root, *names_in(path)))
 
     def _below_root(self, path: str) -> str:
-        """As `_full`, for calls that the root itself must never be given to."""
+        """Like `_full`, but refuse the root itself."""
         if not names_in(path):
             raise ValueError(f"names the root: {path!r}")
         return self._full(path)
@@ -113,7 +132,8 @@ class OsFileSystem:
             missing.append(directory)
             directory = os.path.dirname(directory)
         if missing:
-            os.makedirs(self._root, _DIRECTORY_MODE, exist_ok=True)
+            # The mode is for the root alone; its missing parents get the usual one.
+            os.makedirs(self._root, DIRECTORY_MODE, exist_ok=True)
         for directory in missing:
             _sync_directory(os.path.dirname(directory))
 
@@ -128,8 +148,8 @@ class OsFile:
         self._descriptor = descriptor
 
     def write_at(self, offset: int, parts: Sequence[Bytes]) -> None:
-        # Called once per turn of the event loop. Few parts written in one go is all that happens on a healthy disk,
-        # so nothing is prepared for the other cases until one of them is there.
+        # Called once per turn of the event loop. The common case is one complete write of few parts; the rest is in
+        # `_write_rest`.
         if len(parts) == 1:
             part = parts[0]
             written = os.pwrite(self._descriptor, part, offset)
@@ -147,7 +167,7 @@ class OsFile:
         data = os.pread(self._descriptor, length, offset)
         if len(data) == length:
             return data
-        # Short: the end of the file, or the kernel stopped early; only an empty read tells which.
+        # A short read is the end of the file or an early stop of the kernel; only an empty read means the end.
         pieces = [data]
         while data and length > len(data):
             offset += len(data)
@@ -180,7 +200,7 @@ class OsFile:
     def map(self) -> memoryview:
         length = self.size()
         if length == 0:
-            # The kernel maps no empty range.
+            # The kernel cannot map an empty range.
             return memoryview(b"")
         # The view holds the only reference to the mapping: releasing the one unmaps the other. Until then the
         # mapping keeps a file descriptor of its own, so it outlives `close`.
@@ -193,7 +213,7 @@ class OsFile:
             os.close(descriptor)
 
     def _write_rest(self, offset: int, parts: Sequence[Bytes], written: int) -> None:
-        """Write what is left of `parts` when their first `written` bytes stand in the file at `offset`."""
+        """Write the rest of `parts` after their first `written` bytes were written at `offset`."""
         views = [memoryview(part).cast("B") for part in parts if len(part)]
         offset += written
         first = 0
@@ -206,17 +226,17 @@ class OsFile:
             views[first] = views[first][written:]
             written = os.pwritev(self._descriptor, views[first : first + IOV_MAX], offset)
             if written == 0:
-                raise OSError(errno.EIO, "the disk took no bytes and gave no reason", self.path)
+                raise OSError(errno.EIO, "write returned 0 bytes without an error", self.path)
             offset += written
 
     def _write_zeros(self, start: int, end: int) -> None:
-        """Reserve blocks the slow way. Written upwards, so that an error leaves zeros and no hole."""
+        """Reserve blocks by writing zeros, in ascending order so that an error leaves no hole."""
         for offset in range(start, end, len(_ZEROS)):
             self.write_at(offset, [memoryview(_ZEROS)[: end - offset]])
 
 
 class OsLock:
-    """A held flock: the kernel releases it when the process ends, however it ends."""
+    """A held flock. The kernel releases it when the process ends, also after a kill."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -229,10 +249,10 @@ class OsLock:
 
 
 def boot_id(proc: str) -> str:
-    """What tells this boot from every other, read from the proc file system mounted at `proc`.
+    """Return the id of this boot, read from the proc file system mounted at `proc`.
 
-    Where nothing can be read, a new id each time: to suspect a restart that never was costs a little work, to
-    miss one costs data.
+    If it cannot be read, return a new id each time: assuming a reboot that did not happen costs a little work, missing
+    one costs data.
     """
     with contextlib.suppress(OSError), open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
@@ -241,6 +261,15 @@ def boot_id(proc: str) -> str:
             if line.startswith("btime "):
                 return f"booted-at-{line.split()[1]}"
     return f"unknown-{uuid.uuid4()}"
+
+
+def _close_to_others(full: str) -> None:
+    """Remove the permissions of group and others that an earlier version or a restored backup has left."""
+    mode = stat.S_IMODE(os.stat(full).st_mode)
+    if mode & 0o077:
+        # A directory owned by another user was configured by the operator.
+        with contextlib.suppress(PermissionError):
+            os.chmod(full, mode & 0o700)
 
 
 def _sync_directory(full: str) -> None:

@@ -14,10 +14,14 @@ from struct import Struct as Layout
 from xxhash import xxh3_64_intdigest
 
 from topics.model.errors import CorruptStorage
+from topics.storage.damaged_files import remove_file
 from topics.storage.fs import File, FileSystem
+from topics.storage.reading import load, map_file
 
 ROOT = "snapshots"
-VERSION = 1
+# Version 2 may refer to packs. A server that knows only version 1 must not read it: it would take packed records for gone.
+VERSION = 2
+_READABLE = (1, 2)
 KEPT = 2
 _MAGIC = b"TOPICSNP"
 _HEAD = Layout("<8sII")
@@ -28,8 +32,7 @@ def write_snapshot(fs: FileSystem, number: int, sections: Iterable[bytes]) -> in
     """The snapshot survives a power cut. Answers its size. On OSError nothing of it remains under its name."""
     fs.make_directory(ROOT)
     aside = f"{ROOT}/{number:012d}.tmp"
-    if fs.exists(aside):
-        fs.remove(aside)
+    remove_file(fs, aside)
     file = fs.open(aside, create=True)
     try:
         parts = [_HEAD.pack(_MAGIC, VERSION, 0)]
@@ -62,20 +65,14 @@ def write_snapshot(fs: FileSystem, number: int, sections: Iterable[bytes]) -> in
 def read_snapshot(fs: FileSystem, number: int) -> list[memoryview]:
     """All sections. Raises CorruptStorage when a single byte is not as it was written."""
     path = snapshot_path(number)
-    file = fs.open(path)
-    try:
-        view = file.map()
-    finally:
-        file.close()
-    if len(view) < _HEAD.size or _HEAD.unpack_from(view)[:2] != (_MAGIC, VERSION):
-        raise CorruptStorage(path, 0, "not a snapshot of this version")
+    view = map_file(fs, path)
+    load(view, 0, len(view), path)
+    _check_head(view, path)
     offset = _HEAD.size
     sections: list[memoryview] = []
     checksums: list[bytes] = []
     while True:
-        if offset + _SECTION.size > len(view):
-            raise CorruptStorage(path, offset, "snapshot ends too early")
-        length, checksum = _SECTION.unpack_from(view, offset)
+        length, checksum = _section_head(view, offset, path)
         start = offset + _SECTION.size
         if not length:
             if checksum != xxh3_64_intdigest(b"".join(checksums)):
@@ -91,6 +88,36 @@ def read_snapshot(fs: FileSystem, number: int) -> list[memoryview]:
         offset = start + length
 
 
+def read_first_section(fs: FileSystem, number: int) -> memoryview:
+    """Only the first section. Raises CorruptStorage when it is not as it was written; the others are not looked at."""
+    path = snapshot_path(number)
+    view = map_file(fs, path)
+    start = _HEAD.size + _SECTION.size
+    load(view, 0, min(start, len(view)), path)
+    _check_head(view, path)
+    length, checksum = _section_head(view, _HEAD.size, path)
+    load(view, start, min(start + length, len(view)), path)
+    section = view[start : start + length]
+    if len(section) != length or xxh3_64_intdigest(section) != checksum:
+        raise CorruptStorage(path, _HEAD.size, "snapshot section is damaged")
+    return section
+
+
+def _check_head(view: memoryview, path: str) -> None:
+    if len(view) < _HEAD.size or _HEAD.unpack_from(view)[0] != _MAGIC:
+        raise CorruptStorage(path, 0, "not a snapshot")
+    version = _HEAD.unpack_from(view)[1]
+    if version not in _READABLE:
+        raise CorruptStorage(path, 0, f"snapshot has version {version}; this server reads 1 to {VERSION}")
+
+
+def _section_head(view: memoryview, offset: int, path: str) -> tuple[int, int]:
+    if offset + _SECTION.size > len(view):
+        raise CorruptStorage(path, offset, "snapshot ends too early")
+    length, checksum = _SECTION.unpack_from(view, offset)
+    return length, checksum
+
+
 def snapshot_numbers(fs: FileSystem) -> list[int]:
     """Newest first."""
     return sorted(
@@ -102,7 +129,7 @@ def remove_snapshots_but(fs: FileSystem, *numbers: int) -> None:
     """Only these are left."""
     old = [each for each in snapshot_numbers(fs) if each not in numbers]
     for each in old:
-        fs.remove(snapshot_path(each))
+        remove_file(fs, snapshot_path(each))
     if old:
         fs.sync_directory(ROOT)
 
@@ -110,7 +137,18 @@ def remove_snapshots_but(fs: FileSystem, *numbers: int) -> None:
 def remove_unfinished(fs: FileSystem) -> None:
     for name in fs.list(ROOT):
         if name.endswith(".tmp"):
-            fs.remove(f"{ROOT}/{name}")
+            remove_file(fs, f"{ROOT}/{name}")
+
+
+def snapshot_size(fs: FileSystem, number: int) -> int:
+    """Bytes of the file; 0 if there is none."""
+    if not fs.exists(snapshot_path(number)):
+        return 0
+    file = fs.open(snapshot_path(number))
+    try:
+        return file.size()
+    finally:
+        file.close()
 
 
 def snapshot_path(number: int) -> str:

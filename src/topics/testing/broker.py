@@ -1,10 +1,10 @@
-"""A broker for tests: on a disk in memory, on a clock that moves when told, one turn at a time."""
+"""A broker for tests: on a disk in memory, on a clock that the test moves, one turn at a time."""
 
 from typing import Any
 
 from topics.broker.broker import Broker
-from topics.broker.checkpoint import StorageSettings
-from topics.broker.recovery import recover
+from topics.broker.durability.checkpointer import StorageSettings
+from topics.broker.durability.recovery import recover
 from topics.engine.topic import Topic
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange

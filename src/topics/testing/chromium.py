@@ -30,8 +30,10 @@ FLAGS = [
 class Chromium:
     """One browser with one page. Nothing of it is left when the block ends but its profile in `directory`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *flags: str) -> None:
+        """`flags` are added to the command line."""
         self._directory = directory
+        self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
         self._open = ExitStack()
         self._page: ClientConnection | None = None
@@ -46,7 +48,7 @@ class Chromium:
         command = self.found()
         assert command is not None, "chromium is not installed; `make system-deps` installs it"
         self._process = subprocess.Popen(
-            [command, *FLAGS, f"--user-data-dir={self._directory}", "about:blank"],
+            [command, *FLAGS, *self._flags, f"--user-data-dir={self._directory}", "about:blank"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -102,13 +104,13 @@ class Chromium:
 
     def _debugging_port(self) -> int:
         assert self._process is not None
-        told = self._directory / "DevToolsActivePort"
+        port_file = self._directory / "DevToolsActivePort"
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not told.exists() or "\n" not in told.read_text():
+        while not port_file.exists() or "\n" not in port_file.read_text():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError("the browser did not start")
             time.sleep(0.02)
-        return int(told.read_text().split("\n")[0])
+        return int(port_file.read_text().split("\n")[0])
 
     def _page_url(self, port: int) -> str:
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -1,7 +1,7 @@
-"""A clock that moves only when told to, so that a test never waits and never races.
+"""A clock that a test moves, so that it never waits and never races.
 
 Like the machine it has two hands. `advance` is time passing: both hands move, and timers that come due run on
-the way, each seeing the moment it was set for. `set` is somebody correcting the wall clock: only `now_ms` jumps,
+the way, each seeing the moment it was set for. `set` corrects the wall clock: only `now_ms` jumps,
 backwards if asked to; no time has passed, so no timer runs.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 START_MS = 1_748_450_000_000
 
 # A timer that sets itself again with no delay never lets time pass; a test should fail then, not hang.
-TIMERS_PER_ADVANCE_MAX = 1_000_000
+MAX_TIMERS_PER_ADVANCE = 1_000_000
 
 
 class ManualClock:
@@ -41,7 +41,7 @@ class ManualClock:
         if ms < 0:
             raise ValueError("time does not pass backwards; `set` moves the wall clock")
         until_ms = self._elapsed_ms + ms
-        for _ in range(TIMERS_PER_ADVANCE_MAX):
+        for _ in range(MAX_TIMERS_PER_ADVANCE):
             if not self._timers or self._timers[0][0] > until_ms:
                 self._pass_until(until_ms)
                 return
@@ -49,7 +49,7 @@ class ManualClock:
             if not timer.cancelled:
                 self._pass_until(due_ms)
                 timer.callback()
-        raise RuntimeError(f"{TIMERS_PER_ADVANCE_MAX} timers ran and more are due: do they set each other?")
+        raise RuntimeError(f"{MAX_TIMERS_PER_ADVANCE} timers ran and more are due: do they set each other?")
 
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> "Timer":
         """`callback` runs inside the `advance` that reaches `delay_ms` from now; those due together run as set."""

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from topics.storage.fs import Bytes, names_in
+from topics.storage.fs import Bytes, Mark, names_in
 from topics.testing.survival import InFlight, Survival, Survive, Torn
 from topics.testing.tree import DirectoryNode, FileNode, Grow, Tree, Truncate, Write, os_error
 
@@ -67,7 +67,7 @@ class FakeDisk:
 
     `cut_at` and `fail_at` count steps; `fault(step, op, path)` may choose by name instead. All three may be set
     anew while the disk is in use. `steps` is how many steps were begun, so `disk.cut_at = disk.steps` cuts the
-    next one. With `capacity_bytes` a file that would grow past it fails with ENOSPC; a write keeps what still
+    next one. Files whose path is in `unreadable` cannot be read: the platter is scratched (EIO). With `capacity_bytes` a file that would grow past it fails with ENOSPC; a write keeps what still
     fitted. A smaller `sector_bytes` makes more disorder out of few bytes.
     """
 
@@ -88,6 +88,10 @@ class FakeDisk:
         self.capacity_bytes = capacity_bytes
         self.sector_bytes = sector_bytes
 
+        self.unreadable: set[str] = set()
+        # What the marker holds, and whether one can be kept.
+        self.mark: Mark | None = None
+        self.keeps_marker = True
         self.steps = 0
         self.was_cut = False
         self.trace: list[Step] = []
@@ -183,6 +187,11 @@ class FakeDisk:
             self._require_power()
             return f"boot-{self._boot}"
 
+    def marker(self) -> "FakeMarker":
+        with self._guard:
+            self._require_power()
+            return FakeMarker(self)
+
     def free_bytes(self) -> int:
         with self._guard:
             self._require_power()
@@ -224,10 +233,18 @@ class FakeDisk:
         """
         with self._guard:
             disk = self._successor(self.seed)
+            disk.mark = self.mark
             disk._tree, in_flight = copy.deepcopy((self._tree, self._in_flight))
             if in_flight is not None:
                 chance = self._chance(self.seed, "kill")
                 in_flight.file.change(in_flight.torn(self.sector_bytes, chance, "prefix", torn_bytes))
+            return disk
+
+    def restored_from(self, copy: "FakeDisk") -> "FakeDisk":
+        """The same machine, not restarted, after its disk was replaced by a copy of an earlier moment."""
+        with self._guard:
+            disk = copy.after_kill()
+            disk.mark, disk._boot = self.mark, self._boot
             return disk
 
     def snapshot_tree(self) -> dict[str, bytes]:
@@ -280,6 +297,7 @@ class FakeDisk:
         """The same hardware, with no step behind it and no fault ahead."""
         disk = FakeDisk(seed, capacity_bytes=self.capacity_bytes, sector_bytes=self.sector_bytes)
         disk._boot = self._boot
+        disk.keeps_marker = self.keeps_marker
         return disk
 
     def _chance(self, seed: int, purpose: str) -> random.Random:
@@ -315,6 +333,7 @@ class FakeFile:
             self._require_open()
             if offset < 0 or length < 0:
                 raise os_error(errno.EINVAL, self.path)
+            self._require_readable()
             return self._node.current.read(offset, length)
 
     def size(self) -> int:
@@ -354,6 +373,7 @@ class FakeFile:
         """A snapshot: unlike a real mapping it does not show what is written later."""
         with self._disk._guard:
             self._require_open()
+            self._require_readable()
             return memoryview(self._node.current.read(0, self._node.current.length))
 
     def close(self) -> None:
@@ -365,12 +385,38 @@ class FakeFile:
         if self._closed:
             raise os_error(errno.EBADF, self.path)
 
+    def _require_readable(self) -> None:
+        if self.path in self._disk.unreadable:
+            raise os_error(errno.EIO, self.path)
+
     def _room_lacking(self, length: int) -> int:
         """How many bytes too few the disk has for this file to be `length` long; not positive if it has enough."""
         growth = length - self._node.current.length
         if self._disk.capacity_bytes is None or growth <= 0:
             return 0
         return growth - self._disk._free_bytes()
+
+
+class FakeMarker:
+    """The marker of a `FakeDisk`. Writing it is no step: it is no part of the disk."""
+
+    def __init__(self, disk: FakeDisk) -> None:
+        self._disk = disk
+        self._begun = False
+
+    def read(self) -> Mark | None:
+        return self._disk.mark
+
+    def begin(self, mark: Mark) -> None:
+        if not self._disk.keeps_marker:
+            raise os_error(errno.EACCES, "marker")
+        self._begun = True
+        self._disk.mark = mark
+
+    def advance(self, lsn: int) -> None:
+        mark = self._disk.mark
+        if self._begun and mark is not None:
+            self._disk.mark = Mark(mark.lineage, mark.first_lsn, lsn)
 
 
 class FakeLock:

@@ -117,7 +117,7 @@ class EventStream:
         return events
 
     def records(self, count: int) -> list[dict[str, Any]]:
-        """At least so many records, passing over other events."""
+        """Return at least `count` records, skipping other events."""
         found: list[dict[str, Any]] = []
         while len(found) < count:
             event = self.next()

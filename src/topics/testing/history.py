@@ -1,13 +1,13 @@
-"""Histories of live readers, checked against what is true.
+"""Histories of live readers, compared with a model of the topics.
 
-`Truth` knows of every topic what was written, deleted on purpose and lost; `History` is what one reader was told, frame by
-frame, and refuses the first frame that breaks a promise:
+`Truth` models one instance of a topic: what was written, deleted on purpose and lost. `History` takes the frames of one reader
+and raises `Broken` for the first one that violates a guarantee:
 
-    records come in the order of their seqs, each once, with the data that was written
-    a seq that is passed over was deleted on purpose or is the reader's own, or a tombstone says that it is lost
-    a tombstone begins where the reader is and covers nothing that could still be read
-    caught-up is said at the head, and topic-deleted only of a topic that was deleted
-    what comes after a reconnect goes on where the reader was
+    records arrive in the order of their seqs, each once, with the data that was written
+    a skipped seq was deleted on purpose, is of the reader's own node, or is covered by a tombstone
+    a tombstone begins at the reader's cursor and covers no record that could still be read
+    caught-up arrives at the head, and topic-deleted only for a topic that was deleted
+    after a reconnect the frames continue at the reader's cursor
 """
 
 from typing import Any
@@ -17,14 +17,14 @@ TAGS = 7
 
 
 class Truth:
-    """One instance of a topic. Whatever a record holds follows from its seq, so that nothing has to be kept."""
+    """One instance of a topic. The content of a record follows from its seq, so records are not stored."""
 
     def __init__(self, name: str, instance: int) -> None:
         self.name = name
         self.instance = instance
         self.head = 0
         self.gone = False
-        # What lies below was lost to a cap or to its age by now.
+        # Records below were evicted by a cap or by their age.
         self.lost_below = 1
         self.deleted_below = 1
         # Tags (by their number) deleted up to a seq.
@@ -46,11 +46,11 @@ class Truth:
 
 
 class Broken(AssertionError):
-    """A promise is broken; says which, and by what frame."""
+    """A guarantee is violated; says which, and by what frame."""
 
 
 class History:
-    """What one reader was told. `cursor` is where it is in each topic."""
+    """The frames of one reader. `cursors` has its position in each topic."""
 
     def __init__(self, own_node: int | None) -> None:
         self.own_node = own_node
@@ -68,12 +68,12 @@ class History:
         self.instances[truth.name] = truth
         self.over.discard(truth.name)
 
-    def told(self, event: str, body: dict[str, Any], truths: dict[int, Truth]) -> None:
-        """One frame; `truths` are all topics there ever were, by their instance."""
+    def receive(self, event: str, body: dict[str, Any], truths: dict[int, Truth]) -> None:
+        """Check one frame; `truths` has all topics that ever existed, by their instance."""
         self.frames += 1
         name = body["topic"]
         if name in self.over:
-            raise Broken(f"{name} is over, yet told: {event} {body}")
+            raise Broken(f"{name} has ended, but got: {event} {body}")
         if event == "record":
             truth = self.instances[name]
             if truth is None:
@@ -83,12 +83,12 @@ class History:
             self._tombstone(name, body)
         elif event == "caught-up":
             if body["head_seq"] < self.cursors[name] or not self.may_pass(name, body["head_seq"]):
-                raise Broken(f"caught up without having been there: {body}, cursor {self.cursors[name]}")
+                raise Broken(f"caught up before the head: {body}, cursor {self.cursors[name]}")
             self.cursors[name] = body["head_seq"]
         elif event == "topic-deleted":
             truth = self.instances[name]
             if truth is not None and not truth.gone:
-                raise Broken(f"told to be deleted and is not: {body}")
+                raise Broken(f"reported as deleted but exists: {body}")
             self.over.add(name)
         else:
             raise Broken(f"unknown event {event}")
@@ -124,7 +124,7 @@ class History:
         truth = self.instances[name]
         if body["reason"] == "recreated":
             if truth is not None and not truth.gone:
-                raise Broken(f"told to be another topic and is the same: {body}")
+                raise Broken(f"reported as created again but is the same topic: {body}")
             self.instances[name] = None
             self.cursors[name] = body["gap_to"]
             return
@@ -136,7 +136,7 @@ class History:
         self.cursors[name] = body["gap_to"]
 
     def may_pass(self, name: str, up_to: int) -> bool:
-        """Whether the reader may be led up to there without a word: there is nothing for it."""
+        """Whether the cursor may move up to there without a frame: no record is for this reader."""
         truth = self.instances[name]
         return truth is None or all([self._passable(truth, seq) for seq in range(self.cursors[name] + 1, up_to + 1)])
 
@@ -145,5 +145,5 @@ class History:
             raise Broken(f"{truth.name} {seq} is missing without a tombstone: {body}")
 
     def _passable(self, truth: Truth, seq: int) -> bool:
-        """Whether a reader may be led past this seq without a word."""
+        """Whether the cursor may move past this seq without a frame."""
         return truth.deleted(seq) or (self.own_node is not None and truth.node(seq) == self.own_node)

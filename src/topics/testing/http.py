@@ -6,6 +6,7 @@ Nothing is retried, re-encoded or checked on the way, so that a test sees what a
 import json
 import threading
 import time
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,8 +50,14 @@ class Answer:
         return f"<Answer {self.status} {self.body[:2000]!r}>"
 
 
+Observer = Callable[[str, str, Answer], None]
+
+
 class Api:
     """One server, seen from outside. Keeps one connection per thread open, until `close`."""
+
+    # Called with the method, the path and the answer of every request, if tests have set it.
+    observer: Observer | None = None
 
     def __init__(self, url: str, headers: dict[str, str] | None = None, timeout: float = 60.0) -> None:
         self.url = url
@@ -88,6 +95,8 @@ class Api:
             raise
         if response.will_close:
             self._drop(connection)
+        if Api.observer is not None:
+            Api.observer(method, path, answer)
         return answer
 
     def connection(self) -> HTTPConnection:

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,7 +58,9 @@ class ServerProcess:
         return (self.directory / "log").read_text(encoding="utf-8")
 
     def start(self, *, ready: bool = True, **settings: str) -> None:
-        """Returns when it serves or, with `ready` False, when it listens. `settings` are for this run alone.
+        """Return when it serves or, with `ready` False, when it listens: then it may still replay its log.
+
+        `settings` are for this run alone.
 
         Raises ServerEnded when the process ends before that.
         """
@@ -74,6 +77,7 @@ class ServerProcess:
             **settings,
         }
         with open(self.directory / "log", "ab") as log:
+            logged = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "topics.cli.main", "serve"],
                 env=environment,
@@ -82,11 +86,9 @@ class ServerProcess:
                 stderr=log,
             )
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not port_file.exists():
+        while (port := self._port_in(port_file) if ready else self._port_in_log(logged)) is None:
             self._wait_a_little(deadline)
-        self.port = int(port_file.read_text().rpartition(":")[2])
-        while ready and not self._is_ready():
-            self._wait_a_little(deadline)
+        self.port = port
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """One request on a connection of its own: status and decoded body."""
@@ -118,12 +120,15 @@ class ServerProcess:
         self._process = None
         return status
 
-    def _is_ready(self) -> bool:
-        try:
-            return self.request("GET", "/v0/ready")[0] == 200
-        except (OSError, http.client.HTTPException):
-            # It has just ended, as the next look at the process will show.
-            return False
+    def _port_in(self, port_file: Path) -> int | None:
+        return int(port_file.read_text().rpartition(":")[2]) if port_file.exists() else None
+
+    def _port_in_log(self, start: int) -> int | None:
+        """The port that this run says it listens on, in what it has logged from `start` on."""
+        with open(self.directory / "log", "rb") as log:
+            log.seek(start)
+            found = re.search(rb"listening on http://\S+:(\d+)\b", log.read())
+        return int(found[1]) if found else None
 
     def _wait_a_little(self, deadline: float) -> None:
         assert self._process is not None

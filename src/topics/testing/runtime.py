@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from topics.broker.runtime import Timer
+from topics.broker.runtime.interface import Timer
 from topics.testing.clock import ManualClock
 
 
@@ -28,7 +28,9 @@ class ManualRuntime:
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         return self.clock.call_later(int(delay_ms), callback)
 
-    def run_aside(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def run_in_thread(
+        self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
         self._aside.append((work, done))
 
     def run(self) -> None:
@@ -42,6 +44,14 @@ class ManualRuntime:
         """One turn of the loop: the callbacks that wait now and those they add."""
         while self._soon:
             self._soon.popleft()()
+
+    def single_turn(self) -> int:
+        """One turn as a real loop has it: callbacks that are added now wait for the next. Answers how many were called."""
+        waiting = list(self._soon)
+        self._soon.clear()
+        for callback in waiting:
+            callback()
+        return len(waiting)
 
     def finish_one(self) -> None:
         """Let the oldest work aside be done."""

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import uvloop
 
-from topics.server.process import serve
-from topics.server.settings import Settings
+from topics.server.ops.process import serve
+from topics.server.ops.settings import Settings
 from topics.testing.http import Api
 
 # Reached only by a test that fails.

@@ -19,7 +19,7 @@ from topics.storage.fs import names_in
 
 
 class Content:
-    """Bytes and a length. Bytes between `data` and `length` are zeros that nobody wrote, and cost nothing."""
+    """Bytes and a length. Bytes between `data` and `length` are zeros that were never written, and take no memory."""
 
     def __init__(self) -> None:
         self.data = bytearray()

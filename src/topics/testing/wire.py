@@ -3,18 +3,17 @@
 from typing import Any, cast
 
 from topics.server.http import Request, RequestHead, Stream
-from topics.server.http.protocol import Connection
+from topics.server.http.connection.connection import Connection
 
 
 class Wire:
-    """What a stream sees of its connection."""
+    """The part of a connection that a stream uses."""
 
     def __init__(self, high_bytes: int) -> None:
-        self.closed = False
+        self.is_closing = False
         self.draining = False
-        self.last = False
         self.ended = False
-        self._writable = True
+        self.writable = True
         self._high_bytes = high_bytes
         self._pieces: list[bytes] = []
         self._size = 0
@@ -24,12 +23,12 @@ class Wire:
         self._pieces.append(data)
         self._size += len(data)
         if self._size > self._high_bytes:
-            self._writable = False
+            self.writable = False
 
     def buffered(self) -> int:
         return self._size
 
-    def answered(self) -> None:
+    def response_sent(self) -> None:
         self.ended = True
 
     def take(self) -> bytes:
@@ -37,22 +36,22 @@ class Wire:
         data = b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0
-        if not self._writable:
-            self._writable = True
+        if not self.writable:
+            self.writable = True
             if self.stream is not None and not self.stream.closed:
                 self.stream.drained()
         return data
 
     def cut(self) -> None:
         """The client is gone; what it has not read is lost."""
-        self.closed = True
+        self.is_closing = True
         self._pieces.clear()
         if self.stream is not None:
             self.stream.gone()
 
 
 class DirectRequest:
-    """A request that comes from nowhere. Answered with `status` and `body`, or with a stream into `wire`."""
+    """A request without a connection. Answered with `status` and `body`, or with a stream into `wire`."""
 
     def __init__(
         self, method: bytes, path: bytes, body: bytes = b"", headers: dict[bytes, bytes] | None = None, high: int = 0

@@ -174,7 +174,7 @@ async def test_client_that_closed_only_its_sending_side_gets_its_answers(server:
     await client.send(get("/later") + get("/after") * more)
     client.end()
     request = await server.app.next()
-    await until(lambda: server.connection().ended)
+    await until(lambda: server.connection().input_ended)
     request.respond(200, b"{}")
     assert (await client.answer()).body == b"{}"
     for _ in range(more):

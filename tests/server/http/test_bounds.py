@@ -207,12 +207,12 @@ async def test_connection_over_the_limit_is_told_so_and_closed(server: Server) -
 async def test_clients_turned_away_do_not_pile_up(server: Server) -> None:
     await (await server.connect()).ask(get("/"))
     extras = [await server.connect() for _ in range(300)]
-    await until(lambda: len(server.listener._turned_away) <= 256)
+    await until(lambda: len(server.listener.refused) <= 256)
     server.pass_time(6)
     for extra in extras:
         await extra.reader.read()
         extra.abort()
-    await until(lambda: not server.listener._turned_away)
+    await until(lambda: not server.listener.refused)
     assert len(server.listener.connections) == 1
 
 

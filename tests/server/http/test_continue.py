@@ -37,7 +37,7 @@ async def test_body_that_came_uninvited_is_not_invited(server: Server) -> None:
     for _ in range(2):
         assert (await client.ask(expecting(5) + b"hello")).json["body"] == "hello"
     await client.send(expecting(5) + b"hel")
-    await until(lambda: server.connection()._assembler)
+    await until(lambda: server.connection().in_message)
     assert (await client.ask(b"lo")).json["body"] == "hello"
 
 

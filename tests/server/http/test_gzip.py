@@ -7,9 +7,9 @@ import zlib
 import pytest
 
 from tests.server.http.wire import Server, chunked, get, post, request_bytes, serving, until
-from topics.server.http.body import INLINE_BYTES, Inflation, deflate
-from topics.server.http.head import accepts_gzip
-from topics.server.http.refusal import Refused
+from topics.server.http.messages.body import INLINE_BYTES, Inflation, deflate
+from topics.server.http.messages.head import accepts_gzip
+from topics.server.http.messages.refusal import PAYLOAD_TOO_LARGE, Refused
 
 MEBIBYTE = 1 << 20
 
@@ -122,7 +122,7 @@ async def test_bomb_is_refused_while_others_are_served(server: Server) -> None:
 
 def test_inflating_stops_after_its_step() -> None:
     packed = gzip.compress(bytes(10 * MEBIBYTE))
-    inflation = Inflation(packed, 64 * MEBIBYTE)
+    inflation = Inflation(packed, 64 * MEBIBYTE, PAYLOAD_TOO_LARGE)
     assert inflation.run(INLINE_BYTES) is None
     assert inflation._output_bytes <= INLINE_BYTES
     assert inflation.finish() == bytes(10 * MEBIBYTE)
@@ -130,12 +130,12 @@ def test_inflating_stops_after_its_step() -> None:
 
 def test_empty_members_are_work_too_and_have_an_end() -> None:
     empty = gzip.compress(b"")
-    inflation = Inflation(empty * 9_999, MEBIBYTE)
+    inflation = Inflation(empty * 9_999, MEBIBYTE, PAYLOAD_TOO_LARGE)
     assert inflation.run(INLINE_BYTES) is None
     assert inflation._members <= 1 + INLINE_BYTES // 4096
     assert inflation.finish() == b""
     with pytest.raises(Refused):
-        Inflation(empty * 10_001, MEBIBYTE).finish()
+        Inflation(empty * 10_001, MEBIBYTE, PAYLOAD_TOO_LARGE).finish()
 
 
 @serving()
@@ -224,11 +224,20 @@ async def test_answer_is_left_alone_when_nobody_gains(server: Server) -> None:
 
 
 @serving()
-async def test_head_and_streams_are_never_compressed(server: Server) -> None:
+async def test_head_has_the_headers_of_a_compressed_answer_to_get(server: Server) -> None:
     client = await server.connect()
-    await client.send(request_bytes("HEAD", "/later", "Accept-Encoding: gzip"))
-    (await server.app.next()).respond(200, b"a" * 5000)
-    assert "content-encoding" not in (await client.answer("HEAD")).headers
+    headers = []
+    for method in ("GET", "HEAD"):
+        await client.send(request_bytes(method, "/later", "Accept-Encoding: gzip"))
+        (await server.app.next()).respond(200, b"a" * 5000)
+        headers.append((await client.answer(method)).headers)
+    assert headers[0] == headers[1]
+    assert headers[0]["content-encoding"] == "gzip"
+
+
+@serving()
+async def test_streams_are_never_compressed(server: Server) -> None:
+    client = await server.connect()
     await client.send(get("/later", "Accept-Encoding: gzip"))
     stream = (await server.app.next()).stream()
     stream.write(b"a" * 5000)

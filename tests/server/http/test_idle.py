@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.http.wire import Server, get, serving, until
+from topics.server.http.connection.state import State
 
 CLIENTS = 10_000
 
@@ -34,8 +35,8 @@ async def test_idle_connection_keeps_no_parser(server: Server) -> None:
     clients = [await server.connect() for _ in range(50)]
     for client in clients:
         await client.ask(get("/"))
-    assert all(connection.idle for connection in server.listener.connections)
-    assert all(connection._assembler is None for connection in server.listener.connections)
+    assert all(connection.state is State.IDLE for connection in server.listener.connections)
+    assert all(not connection.in_message for connection in server.listener.connections)
     assert len(server.listener._spare_assemblers) <= 50
 
 

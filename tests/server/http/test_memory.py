@@ -8,8 +8,8 @@ import pytest
 
 from tests.server.http.wire import ManualTime, Recorder, Server, Sink, get, post, request_bytes, serving
 from topics.server.http import HttpLimits, Listener
-from topics.server.http.memory import FORGET_SECONDS, HEADS_MAX, HeadMemory
-from topics.server.http.protocol import Connection
+from topics.server.http.connection.connection import Connection
+from topics.server.http.messages.head_memory import FORGET_SECONDS, MAX_HEADS
 
 
 class Bench:
@@ -125,7 +125,7 @@ def test_whatever_follows_is_read_as_if_nothing_were_remembered(
         [message, *CONVERSATION, mutation] for message in CONVERSATION for mutation in mutations(message, chance, 60)
     ]
     remembered = [bench.play(pieces) for pieces in conversations]
-    monkeypatch.setattr(Connection, "_learn", lambda *_: None)
+    monkeypatch.setattr(Connection, "learn_head", lambda *_: None)
     assert [bench.play(pieces) for pieces in conversations] == remembered
 
 
@@ -158,7 +158,7 @@ def test_heads_that_need_more_than_reading_are_not_remembered(bench: Bench, mess
     connection = Connection(bench.listener)
     connection.connection_made(Sink())  # type: ignore[arg-type]
     connection.data_received(message)
-    assert not connection._heads
+    assert not connection.remembered_heads
 
 
 def test_memory_has_an_edge() -> None:
@@ -168,10 +168,7 @@ def test_memory_has_an_edge() -> None:
         connection.connection_made(Sink())  # type: ignore[arg-type]
         for number in range(100):
             connection.data_received(post(f"/{number}", b"x"))
-            assert 0 < len(connection._heads) <= HEADS_MAX
-        memory = connection._memory
-        assert isinstance(memory, HeadMemory)
-        assert len(memory._shapes) <= HEADS_MAX
+            assert 0 < connection.remembered_heads <= MAX_HEADS
 
     asyncio.run(main())
 
@@ -180,8 +177,7 @@ def test_memory_has_an_edge() -> None:
 async def test_tokens_are_forgotten_soon_after_the_last_request(server: Server) -> None:
     client = await server.connect()
     await client.ask(get("/", "Authorization: Bearer secret"))
-    assert server.connection()._heads
+    assert server.connection().remembered_heads
     server.pass_time(FORGET_SECONDS + 1)
-    assert not server.connection()._heads
-    assert server.connection()._memory is None
+    assert not server.connection().remembered_heads
     assert await client.is_usable()

@@ -1,13 +1,14 @@
 """Many requests at once on one connection: in order, bounded, and fair to the others."""
 
-import asyncio
 import json
 
 import pytest
 
-from tests.server.http.wire import Server, chunked, get, post, serving, until
+from tests.server.http.wire import Server, Sink, chunked, get, post, serving, until
 from topics.server.http import Request
-from topics.server.http.protocol import ANSWERS_A_WRITE, Connection
+from topics.server.http.connection.connection import Connection
+from topics.server.http.connection.pipelining import MAX_RESPONSES_PER_WRITE
+from topics.server.http.connection.state import State
 
 
 @serving()
@@ -36,13 +37,26 @@ async def test_mixed_bodies_are_told_apart(server: Server) -> None:
     ]
 
 
+async def handled_meanwhile(server: Server) -> list[bytes]:
+    """The paths of the requests that are handled while those of another connection are answered, one after the other.
+
+    Each answer takes turns of the loop in which the server reads all connections that it reads from at all.
+    """
+    for _ in range(5):
+        assert (await server.ask(get("/other"))).status == 200
+    paths = [request.path for request in server.app.requests]
+    server.app.requests.clear()
+    return [path for path in paths if path != b"/other"]
+
+
 @serving()
 async def test_request_waits_until_the_one_before_is_answered(server: Server) -> None:
     client = await server.connect()
     await client.send(get("/later/1") + get("/later/2") + get("/3"))
     first = await server.app.next()
-    await asyncio.sleep(0.01)
-    assert not server.app.requests
+    # The server has received the second one, and handles requests of others meanwhile.
+    await until(lambda: server.connection().state is State.PIPELINED)
+    assert await handled_meanwhile(server) == []
     first.respond(200, b'"first"')
     second = await server.app.next()
     assert second.path == b"/later/2"
@@ -53,31 +67,18 @@ async def test_request_waits_until_the_one_before_is_answered(server: Server) ->
 
 @serving()
 async def test_answers_to_requests_that_came_together_leave_together(server: Server) -> None:
-    client = await server.connect()
-    await client.ask(get("/"))
-    connection = server.connection()
     writes: list[bytes] = []
 
-    class Wire:
-        """Counts what would be sent, and sends it."""
-
-        def __init__(self, transport: asyncio.Transport) -> None:
-            self._transport = transport
-
+    class RecordingSink(Sink):
         def write(self, data: bytes) -> None:
             writes.append(data)
-            self._transport.write(data)
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._transport, name)
-
-    connection._transport = Wire(connection._transport)  # type: ignore[assignment]
-    await client.send(get("/x") * 32)
-    for _ in range(32):
-        await client.answer()
+    connection = Connection(server.listener)
+    RecordingSink.plugged_into(connection)
+    connection.data_received(get("/x") * 32)
     assert 0 < len(writes) <= 5
-    # Together, but not all of them however many there are.
-    assert max(data.count(b"HTTP/1.1 200") for data in writes) <= ANSWERS_A_WRITE
+    # Each write has a bounded number of responses.
+    assert max(data.count(b"HTTP/1.1 200") for data in writes) <= MAX_RESPONSES_PER_WRITE
 
 
 @serving(hold_bytes=10_000)
@@ -89,13 +90,13 @@ async def test_client_that_pipelines_without_end_is_no_longer_read_from(server: 
     client.writer.write(flood * count)
     request = await server.app.next()
     connection = server.connection()
-    await until(lambda: not connection._reading)
-    await asyncio.sleep(0.01)
-    held = len(connection._unparsed)
+    await until(lambda: not connection.reading)
+    held = connection.unparsed_bytes
     assert held < 10_000 + 2 * 256 * 1024
-    assert not connection._waiting
-    # Nobody else notices, and once it is answered it goes on where it stopped.
-    assert (await server.ask(get("/"))).status == 200
+    # The requests of others are handled, and nothing more is read of this one meanwhile.
+    assert await handled_meanwhile(server) == []
+    assert connection.unparsed_bytes == held
+    # Once it is answered it goes on where it stopped.
     request.respond(200, b"{}")
     await client.answer()
     for _ in range(5000):
@@ -109,8 +110,8 @@ async def test_client_that_goes_on_while_its_request_is_pending_is_no_longer_rea
     await client.send(get("/later"))
     request = await server.app.next()
     client.writer.write(get("/flood") * 500_000)
-    await until(lambda: not server.connection()._reading)
-    assert len(server.connection()._unparsed) < 10_000 + 2 * 256 * 1024
+    await until(lambda: not server.connection().reading)
+    assert server.connection().unparsed_bytes < 10_000 + 2 * 256 * 1024
     request.respond(200, b"{}")
     for _ in range(1000):
         await client.answer()
@@ -145,16 +146,18 @@ async def test_client_that_does_not_read_gets_no_more_requests_handled(server: S
     client = await server.connect(receive_buffer=4096)
     client.writer.transport.pause_reading()
     client.writer.write(get("/much") * 200)
-    await until(lambda: server.app.handled and not server.connection()._writable)
-    handled = server.app.handled
-    await asyncio.sleep(0.01)
-    assert server.app.handled == handled < 100
-    assert server.connection().buffered() < 400_000
+    await until(lambda: server.app.handled and not server.connection().writable)
+    connection, handled = server.connection(), server.app.handled
+    others = 5
+    for _ in range(others):
+        assert (await server.ask(get("/other"))).status == 200
+    assert server.app.handled - others == handled < 100
+    assert connection.buffered() < 400_000
     # It gets the rest as it reads.
     client.writer.transport.resume_reading()
     for _ in range(200):
         assert len((await client.answer()).body) == 100_002
-    assert server.app.handled == 200
+    assert server.app.handled - others == 200
 
 
 @serving()
@@ -162,16 +165,17 @@ async def test_who_answers_a_request_does_not_suffer_for_the_one_behind_it(
     server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await server.connect()
-    await client.send(get("/later/1") + get("/2"))
+    # Input of more than 4 KiB is parsed one message at a time: the second after the first is answered.
+    await client.send(get("/later/1") + get("/2", "X: " + "a" * 8000))
     request = await server.app.next()
     connection = server.connection()
-    await until(lambda: connection.busy)
+    await until(lambda: connection.state is State.PIPELINED)
 
     def fail(*_: object) -> None:
-        raise OSError("something nobody has thought of")
+        raise OSError("an unexpected error")
 
-    monkeypatch.setattr(Connection, "_hand_over", fail)
+    monkeypatch.setattr(server.listener, "borrow_assembler", fail)
     request.respond(200, b"{}")
     assert (await client.answer()).body == b"{}"
     assert await client.is_closed()
-    assert "cannot go on" in caplog.text
+    assert "the connection is aborted" in caplog.text

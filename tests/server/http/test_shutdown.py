@@ -58,7 +58,7 @@ async def test_request_half_sent_is_still_answered(server: Server) -> None:
 async def test_request_that_stays_half_sent_is_refused_and_does_not_delay_the_stop(server: Server, sent: bytes) -> None:
     client = await server.connect()
     await client.send(sent)
-    await until(lambda: server.connection()._assembler is not None)
+    await until(lambda: server.connection().in_message)
     await server.listener.stop(LONG)
     answer = await client.answer()
     assert (answer.status, answer.code) == (503, "shutting_down")

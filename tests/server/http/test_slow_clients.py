@@ -1,18 +1,19 @@
 """Clients that take their time, to be kind or to be cruel. Time is passed by hand; nothing here sleeps."""
 
 from tests.server.http.wire import Client, Server, Sink, get, post, request_bytes, serving, until
-from topics.server.http.protocol import Connection
+from topics.server.http.connection.connection import Connection
+from topics.server.http.connection.state import State
 
 
 @serving(head_timeout=10)
 async def test_head_that_is_not_complete_in_time_is_refused(server: Server) -> None:
     client = await server.connect()
     await client.send(b"GET / HTTP/1.1\r\n")
-    await until(lambda: server.connection()._assembler)
+    await until(lambda: server.connection().in_message)
     server.pass_time(9)
     # One more line now and then does not buy more time.
     await client.send(b"X: 1\r\n")
-    await until(lambda: server.connection()._assembler._raw_bytes == 22)
+    await until(lambda: server.connection().message_bytes == 22)
     server.pass_time(2)
     answer = await client.answer()
     assert (answer.status, answer.code) == (408, "request_timeout")
@@ -24,12 +25,12 @@ async def test_head_that_is_not_complete_in_time_is_refused(server: Server) -> N
 async def test_head_that_is_complete_in_time_is_served(server: Server) -> None:
     client = await server.connect()
     await client.send(b"GET /slow HTTP/1.1\r\n")
-    await until(lambda: server.connection()._assembler)
+    await until(lambda: server.connection().in_message)
     server.pass_time(9)
     assert (await client.ask(b"Host: a\r\n\r\n")).json["path"] == "/slow"
     # The time of the next head starts anew.
     await client.send(b"GET /slower HTTP/1.1\r\n")
-    await until(lambda: server.connection()._assembler)
+    await until(lambda: server.connection().in_message)
     server.pass_time(9)
     assert (await client.ask(b"Host: a\r\n\r\n")).json["path"] == "/slower"
 
@@ -61,7 +62,7 @@ async def test_body_that_drips_is_refused_although_it_never_stops(server: Server
         await client.send(b"x")
         await until(lambda sent=sent: server.listener.held.total == sent)
         server.pass_time(5)
-        if server.connection()._linger_left >= 0:
+        if server.connection().state is State.LINGERING:
             break
     assert sent <= 6
     assert (await client.answer()).status == 408
@@ -145,7 +146,7 @@ async def test_blank_lines_are_not_counted_against_the_next_message(server: Serv
         server.connection().data_received(b"\r\n" * 1000)
     other = await server.connect()
     await other.send(b"GET /other HTTP/1.1\r\n")
-    await until(lambda: any(connection._assembler for connection in server.listener.connections))
+    await until(lambda: any(connection.in_message for connection in server.listener.connections))
     assert (await other.ask(b"Host: a\r\n\r\n")).json["path"] == "/other"
     assert await client.is_usable()
 
@@ -155,7 +156,7 @@ async def test_clients_time_does_not_run_while_we_do_not_read(server: Server) ->
     client = await server.connect()
     await client.send(get("/later") + post("/second", b"x" * 100_000))
     request = await server.app.next()
-    await until(lambda: not server.connection()._reading)
+    await until(lambda: not server.connection().reading)
     for _ in range(10):
         server.pass_time(30)
     request.respond(200, b"{}")
@@ -366,8 +367,8 @@ async def test_clients_time_does_not_run_while_its_answer_waits_to_be_read(serve
     client.writer.transport.pause_reading()
     await client.send(get("/later") + b"GET /next HTTP/1.1\r\n")
     (await server.app.next()).respond(200, b"x" * 20_000_000, compressible=False)
-    assert server.connection()._assembler
-    assert not server.connection()._writable
+    assert server.connection().in_message
+    assert not server.connection().writable
     server.pass_time(30)
     client.writer.transport.resume_reading()
     assert len((await client.answer()).body) == 20_000_000
@@ -395,7 +396,7 @@ async def test_head_after_a_dropped_body_has_its_own_time(server: Server) -> Non
     server.pass_time(1)
     server.pass_time(15)
     await client.send(b"x" * 50_000 + b"GET /next HTTP/1.1\r\n")
-    await until(lambda: server.connection()._assembler.head is None)
+    await until(lambda: not server.connection().in_body)
     server.pass_time(9)
     assert (await client.ask(b"Host: a\r\n\r\n")).json["path"] == "/next"
 

@@ -99,7 +99,7 @@ async def test_stream_is_not_begun_for_a_client_that_has_closed_its_sending_side
     await client.send(get("/later"))
     request = await server.app.next()
     client.end()
-    await until(lambda: server.connection().ended)
+    await until(lambda: server.connection().input_ended)
     stream = request.stream()
     gone: list[int] = []
     stream.on_close(lambda: gone.append(1))

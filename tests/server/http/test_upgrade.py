@@ -47,7 +47,7 @@ async def test_bytes_sent_with_the_offer_are_handed_over(server: Server) -> None
 async def test_duplex_nobody_listens_to_is_not_read_from(server: Server) -> None:
     client, duplex = await upgraded(server)
     client.writer.write(b"x" * 10_000_000)
-    await until(lambda: not server.connection()._reading)
+    await until(lambda: not server.connection().reading)
     assert len(duplex._early) <= 2 * 256 * 1024
     total = 0
 
@@ -81,6 +81,20 @@ async def test_closing_a_duplex_sends_what_was_written(server: Server) -> None:
     duplex.close()
     duplex.write(b"dropped")
     assert await client.reader.read() == b"x" * 3_000_000
+    client.end()
+    await until(lambda: not server.listener.connections)
+
+
+@serving()
+async def test_client_that_is_still_sending_can_read_what_a_closed_duplex_wrote(server: Server) -> None:
+    client, duplex = await upgraded(server)
+    duplex.write(b"the last words")
+    duplex.close()
+    for _ in range(100):
+        client.writer.write(b"x" * 100_000)
+        await client.writer.drain()
+    assert await client.reader.read() == b"the last words"
+    client.end()
     await until(lambda: not server.listener.connections)
 
 

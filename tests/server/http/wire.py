@@ -13,7 +13,7 @@ from typing import Any, cast
 import uvloop
 
 from topics.server.http import HttpLimits, Listener, Request
-from topics.server.http.protocol import Connection
+from topics.server.http.connection.connection import Connection
 
 # Reached only by a test that fails: nothing here waits for time to pass.
 PATIENCE_SECONDS = 20

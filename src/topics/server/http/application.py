@@ -1,16 +1,16 @@
-"""What the protocol asks of the layer above it."""
+"""The interface of an application that the HTTP layer serves."""
 
 from typing import Protocol
 
-from .head import RequestHead
-from .refusal import Refusal
+from .messages.head import RequestHead
+from .messages.refusal import Refusal
 from .request import Request
 
 
 class Application(Protocol):
-    """Answers requests. Everything is called on the event loop and must not wait there.
+    """Answers requests. All methods are called on the event loop and must not block it.
 
-    An application may also have these, looked up once when the listener is made:
+    An application may also have these, looked up once when the listener is created:
 
         def admit(self, head: RequestHead) -> Refusal | None
         def error_body(self, request: Request, error: Exception) -> bytes
@@ -23,26 +23,26 @@ class Application(Protocol):
     def handle(self, request: Request) -> None:
         """Answer `request`, now or later, with exactly one of `respond`, `stream` and `upgrade`.
 
-        The next request of the same connection comes only after that. An exception becomes 500 `internal`.
+        The next request of the same connection is handed over only after that. An exception becomes 500 `internal`.
         """
 
 
 class Admitting(Protocol):
     def admit(self, head: RequestHead) -> Refusal | None:
-        """A chance to refuse before a large body is read.
+        """Return a refusal, or None to read the body.
 
-        Asked only about bodies over 64 KiB, chunked ones and those whose sender waits for 100 Continue. Whatever is
+        Called only for bodies that are over 64 KiB, chunked, compressed, or whose client waits for 100 Continue. What is
         checked here must be checked in `handle` too.
         """
 
 
 class Explaining(Protocol):
     def error_body(self, request: Request, error: Exception) -> bytes:
-        """The body of the 500 for an exception that `handle` let out; also the place to log it."""
+        """Return the body of the 500 for an exception raised by `handle`, and log the exception."""
 
 
 class Observing(Protocol):
     slow_seconds: float
 
     def slow(self, request: Request, status: int, body: bytes) -> None:
-        """A request is over that took at least `slow_seconds`. Called before its answer is sent."""
+        """Called before the response to a request that took at least `slow_seconds` is sent."""

@@ -1,4 +1,4 @@
-"""What a stranger may make one listener hold, and for how long. Each limit names the outcome of meeting it."""
+"""What clients may make one listener hold, and for how long. Each limit states the outcome of reaching it."""
 
 import time
 from collections.abc import Callable
@@ -9,12 +9,12 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """Times are seconds. But for one they are not measured by timers of their own: one sweep looks at every connection."""
+    """Times are in seconds. All but `part_timeout` are checked by one sweep over the connections, not by timers."""
 
     max_connections: int = 16_384
-    """More get 503 `overloaded` and are closed. Lowered to what the process may open in files."""
+    """Further connections get 503 `overloaded` and are closed. Lowered to fit the process's limit of open files."""
     backlog: int = 2048
-    """How many connections the kernel keeps for us before it turns clients away."""
+    """The number of connections that the kernel queues before it rejects clients."""
 
     max_target_bytes: int = 16 << 10
     """A longer request target gets 414 `uri_too_long`."""
@@ -23,46 +23,45 @@ class HttpLimits:
     """More header lines or bytes get 431 `headers_too_large`."""
 
     max_body_bytes: int = 64 * MEBIBYTE
-    """A bigger body, as sent or once inflated, gets 413 `payload_too_large`."""
+    """A larger body, as sent or after inflating, gets 413 `payload_too_large`."""
     max_held_bytes: int = 512 * MEBIBYTE
-    """Bodies not yet complete, all connections together; the one that goes over gets 503 `overloaded`.
+    """Incomplete bodies of all connections together; the one that exceeds it gets 503 `overloaded`.
 
-    Messages over a WebSocket count too; the one that goes over closes its socket with 1013."""
+    Incomplete WebSocket messages count too; the one that exceeds it closes its socket with 1013."""
     hold_bytes: int = 64 << 10
-    """Bytes that wait behind an unanswered request before we stop reading from that client."""
+    """The input of one connection that waits behind an unanswered request; above it, reading stops."""
 
     keep_alive_timeout: float = 75.0
-    """A connection that asks nothing for so long is closed."""
+    """A connection without a request for this long is closed."""
     head_timeout: float = 10.0
-    """A head must be complete this long after its first byte, or it gets 408 `request_timeout`."""
+    """A head that is not complete this long after its first byte gets 408 `request_timeout`."""
     body_timeout: float = 20.0
-    """A body must bring something this often, or it gets 408 `request_timeout`."""
+    """A body of which nothing arrives for this long gets 408 `request_timeout`."""
     min_body_rate: int = 1024
-    """Bytes a second a body must average once `body_timeout` has passed; slower gets 408 as well."""
+    """Bytes per second that a body must average after `body_timeout`; a slower one gets 408 as well."""
     write_timeout: float = 60.0
-    """A client that takes none of what we have for it for so long is cut off."""
+    """A client that reads none of its unsent output for this long is disconnected."""
 
     max_unsent_bytes: int = 512 * MEBIBYTE
-    """Answers and streams not taken yet, all connections together, as far as one has more than `write_high_bytes`.
+    """Unsent output of all connections that have more than `write_high_bytes` of it.
 
-    Beyond that clients are cut off until it is kept: first who has taken nothing of most for longest."""
+    Above it, clients are disconnected, the one with the largest unsent bytes × stalled seconds first."""
 
     peer_timeout: float = 60.0
-    """A client whose machine does not even acknowledge for so long is gone, whether or not there is something to send."""
+    """A client whose machine acknowledges nothing for this long is disconnected, also if there is nothing to send."""
 
     linger_timeout: float = 5.0
     linger_bytes: int = 128 * MEBIBYTE
-    """How long and how much we go on reading after a refusal, so that the client can read why."""
+    """How long and how much input is read and dropped after a refusal, so that the client can read the response."""
 
     part_timeout: float = 0.25
-    """While stopping: a request not here whole after so long gets 503 `shutting_down`, and who was refused has so long to go.
-
-    The one time that is not left to the sweep, which may come too late for it."""
+    """During shutdown, a request that is not complete after this long gets 503 `shutting_down`; a refused client is
+    disconnected after this long. Has a timer, because a sweep could come too late."""
 
     write_high_bytes: int = 64 << 10
     write_low_bytes: int = 16 << 10
-    """Above the first nothing more is handed over for that client; below the second it goes on."""
+    """Above the first, no further request of the connection is handed over; below the second, they are again."""
 
     sweep_interval: float = 1.0
     clock: Callable[[], float] = time.perf_counter
-    """Any clock that does not run backwards."""
+    """A monotonic clock."""

@@ -1,4 +1,4 @@
-"""A listening port and its connections: who may come in, who has stayed too long, and how it ends."""
+"""A listening port and its connections: accepting, deadlines, shutdown."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from .application import Application
-from .assembler import Assembler, HeldBytes
-from .head import RequestHead
+from .connection.connection import Connection
 from .limits import HttpLimits
-from .protocol import Connection
-from .refusal import INTERNAL, Refusal
+from .messages.assembler import Assembler, HeldBytes
+from .messages.head import RequestHead
+from .messages.refusal import INTERNAL, Refusal
 from .request import Request
 from .unsent import Unsent
 
 Result = TypeVar("Result")
 
-# Files that are not client connections: logs, segments, the listening sockets.
-FILES_RESERVED = 512
-# Clients turned away that are still being told so. More than these are cut off without a word.
-TURNED_AWAY_MAX = 256
-SPARE_ASSEMBLERS_MAX = 64
+# Open files that are not client connections: logs, segments, the listening sockets.
+RESERVED_FILES = 512
+# Refused connections that are still sending their 503. Further ones are aborted without a response.
+MAX_REFUSED_CONNECTIONS = 256
+MAX_SPARE_ASSEMBLERS = 64
 THREADS = 2
-# Connections that were aborted are gone one turn of the loop later.
+# Aborted connections are gone one loop turn later.
 ABORT_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Listener:
         self.limits = limits if limits is not None else HttpLimits()
         self.handle = app.handle
         self.slow_seconds: float = getattr(app, "slow_seconds", math.inf)
-        self.slow: Callable[[Request, int, bytes], None] = getattr(app, "slow", _nobody_cares)
+        self.slow: Callable[[Request, int, bytes], None] = getattr(app, "slow", _ignore_slow)
         self.loop: asyncio.AbstractEventLoop
         self.connections: set[Connection] = set()
         self.held = HeldBytes()
@@ -49,8 +49,8 @@ class Listener:
         self._app_admit = getattr(app, "admit", None)
         self._error_body = getattr(app, "error_body", None)
         self._capacity = self.limits.max_connections
-        self._turned_away: set[Connection] = set()
-        self._turned_away_max = TURNED_AWAY_MAX
+        self.refused: set[Connection] = set()
+        self._max_refused = MAX_REFUSED_CONNECTIONS
         self._spare_assemblers: list[Assembler] = []
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -59,12 +59,12 @@ class Listener:
         self._all_gone = asyncio.Event()
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen, and return the address that was bound; port 0 picks one. Raises OSError if it cannot be had.
+        """Listen, and return the bound address; port 0 picks a free port. Raises OSError if it cannot be bound.
 
         A host name with several addresses is served on each of them, on the same port.
         """
         self.loop = asyncio.get_running_loop()
-        self._capacity, self._turned_away_max = _capacity(self.limits.max_connections)
+        self._capacity, self._max_refused = _capacity(self.limits.max_connections)
         sockets = await self._bind(host, port)
         address = sockets[0].getsockname()[:2]
         try:
@@ -81,10 +81,10 @@ class Listener:
         return address[0], address[1]
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Accept no more, let what was begun finish within `grace` seconds, and close the rest.
+        """Accept no more connections, let current requests finish within `grace` seconds, and close the rest.
 
-        Idle connections are closed at once, busy ones after the answer under way, which tells the client so.
-        Streams and duplexes are told by their `on_shutdown`. Afterwards no connection is left.
+        Idle connections are closed at once, others after the current response, which has `Connection: close`.
+        Streams and duplexes get their `on_shutdown`. When this returns, no connection is left.
         """
         self._stopping = True
         for server in self._servers:
@@ -92,7 +92,7 @@ class Listener:
         for connection in tuple(self.connections):
             connection.drain()
         await self._wait_until_gone(grace)
-        for connection in (*self.connections, *self._turned_away):
+        for connection in (*self.connections, *self.refused):
             connection.abort()
         await self._wait_until_gone(ABORT_SECONDS)
         if self._sweeper is not None:
@@ -104,23 +104,23 @@ class Listener:
         self._spare_assemblers.clear()
 
     def sweep(self) -> None:
-        """Look at the clock for every connection: 1.5 ms for 10,000 idle ones, once a `sweep_interval`."""
+        """Apply the deadlines to every connection, once per `sweep_interval`: 1.5 ms for 10,000 idle ones."""
         now = self.limits.clock()
         for connection in tuple(self.connections):
             connection.sweep(now)
-        for connection in tuple(self._turned_away):
+        for connection in tuple(self.refused):
             connection.sweep(now)
         self.unsent.check()
 
-    # What connections call.
+    # Called by connections.
 
     def opened(self, connection: Connection) -> bool:
-        """Whether the connection may stay. If not, it should say so and go."""
+        """Register the connection. If False, it must send 503 and close."""
         if len(self.connections) >= self._capacity:
-            if len(self._turned_away) >= self._turned_away_max:
+            if len(self.refused) >= self._max_refused:
                 connection.abort()
                 return True
-            self._turned_away.add(connection)
+            self.refused.add(connection)
             return False
         self.connections.add(connection)
         self._all_gone.clear()
@@ -130,7 +130,7 @@ class Listener:
 
     def lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        self._turned_away.discard(connection)
+        self.refused.discard(connection)
         self.unsent.remove(connection)
         if not self.connections:
             self._all_gone.set()
@@ -141,28 +141,28 @@ class Listener:
         return Assembler(self.limits, self.held, None if self._app_admit is None else self._admit)
 
     def return_assembler(self, assembler: Assembler) -> None:
-        """Only between two messages, when it has no state."""
-        if len(self._spare_assemblers) < SPARE_ASSEMBLERS_MAX:
+        """Only between two messages, when the assembler has no state."""
+        if len(self._spare_assemblers) < MAX_SPARE_ASSEMBLERS:
             self._spare_assemblers.append(assembler)
         else:
             assembler.dispose()
 
-    def run_aside(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
+    def run_in_thread(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="http-gzip")
         return self.loop.run_in_executor(self._threads, work)
 
     def explain(self, request: Request, error: Exception) -> bytes:
-        """The body of a 500."""
+        """Return the body of a 500."""
         if self._error_body is not None:
             try:
                 body: bytes = self._error_body(request, error)
             except Exception:
-                logger.exception("error_body failed while explaining %r", error)
+                logger.exception("error_body failed for %r; the client gets a plain 500", error)
             else:
                 return body
         else:
-            logger.error("unhandled error in a request", exc_info=error)
+            logger.error("exception in a request handler; the client gets 500", exc_info=error)
         return INTERNAL.body
 
     def _admit(self, head: RequestHead) -> Refusal | None:
@@ -170,7 +170,7 @@ class Listener:
         try:
             refusal: Refusal | None = self._app_admit(head)
         except Exception:
-            logger.exception("admit failed")
+            logger.exception("exception in admit; the client gets 500")
             return INTERNAL
         return refusal
 
@@ -183,9 +183,9 @@ class Listener:
                 sockets.append(bound)
                 bound.setblocking(False)
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                _notice_the_gone(bound, self.limits.peer_timeout)
+                _detect_dead_peers(bound, self.limits.peer_timeout)
                 if family == socket.AF_INET6:
-                    # Its IPv4 counterpart, where there is one, is bound by itself.
+                    # The IPv4 address, if there is one, has a socket of its own.
                     bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 bound.bind((address[0], port, *address[2:]))
                 port = bound.getsockname()[1]
@@ -196,9 +196,9 @@ class Listener:
         return sockets
 
     def _sweep_later(self) -> None:
-        self._sweeper = self.loop.call_later(self.limits.sweep_interval, self._sweep_and_again)
+        self._sweeper = self.loop.call_later(self.limits.sweep_interval, self._sweep_and_reschedule)
 
-    def _sweep_and_again(self) -> None:
+    def _sweep_and_reschedule(self) -> None:
         self._sweep_later()
         self.sweep()
 
@@ -211,10 +211,10 @@ class Listener:
                 pass
 
 
-def _notice_the_gone(listening: socket.socket, seconds: float) -> None:
-    """Connections end when the other machine has not answered for so long. What is accepted inherits this, on Linux.
+def _detect_dead_peers(listening: socket.socket, seconds: float) -> None:
+    """End connections whose machine has acknowledged nothing for `seconds`. On Linux, accepted sockets inherit this.
 
-    Otherwise a worker whose machine lost its power would be sent jobs until the kernel gives up, a quarter of an hour later.
+    Otherwise a worker whose machine lost power would get jobs until the kernel gives up, a quarter of an hour later.
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
@@ -225,18 +225,18 @@ def _notice_the_gone(listening: socket.socket, seconds: float) -> None:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
-def _capacity(connections_max: int) -> tuple[int, int]:
-    """How many connections to serve, and how many more to turn away politely, with the files the process may open.
+def _capacity(max_connections: int) -> tuple[int, int]:
+    """Return how many connections to serve and how many more to refuse with a 503, given the limit of open files.
 
-    Out of files, nobody can be accepted, not even to be turned away, and nothing can be written either.
+    When the process is out of files, no connection can be accepted, not even to refuse it, and no file can be written.
     """
-    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files_max == resource.RLIM_INFINITY:
-        return connections_max, TURNED_AWAY_MAX
-    turned_away_max = min(TURNED_AWAY_MAX, files_max // 8)
-    reserved = min(FILES_RESERVED, files_max // 4)
-    return min(connections_max, files_max - reserved - turned_away_max), turned_away_max
+    max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if max_files == resource.RLIM_INFINITY:
+        return max_connections, MAX_REFUSED_CONNECTIONS
+    max_refused = min(MAX_REFUSED_CONNECTIONS, max_files // 8)
+    reserved = min(RESERVED_FILES, max_files // 4)
+    return min(max_connections, max_files - reserved - max_refused), max_refused
 
 
-def _nobody_cares(_request: Request, _status: int, _body: bytes) -> None:
+def _ignore_slow(_request: Request, _status: int, _body: bytes) -> None:
     pass

@@ -1,39 +1,44 @@
-"""One request, and the ways to answer it."""
+"""One request, and the ways to respond to it."""
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from .body import GZIP_BYTES_MIN, INLINE_BYTES, deflate
-from .channel import Channel
-from .duplex import Duplex
-from .head import RequestHead
-from .response import JOIN_BYTES_MAX, JSON, JSON_STARTS, LENGTHS, has_body, render_head, render_stream_head
-from .stream import Stream
+from .connection.channel import Channel
+from .connection.duplex import Duplex
+from .connection.state import HANDLING, IDLE
+from .connection.stream import Stream
+from .messages.body import INLINE_BYTES, MIN_GZIP_BYTES, deflate
+from .messages.head import RequestHead
+from .messages.response import JSON, JSON_STARTS, LENGTHS, MAX_JOIN_BYTES, has_body, render_head, render_stream_head
 
 if TYPE_CHECKING:
-    from .protocol import Connection
+    from .connection.connection import Connection
+
+logger = logging.getLogger(__name__)
 
 
 class Request(Struct, eq=False):
-    """Complete, with its body inflated. Answered exactly once: by `respond`, `stream` or `upgrade`.
+    """A complete request with its body inflated. Answered exactly once: by `respond`, `stream` or `upgrade`.
 
-    (A Struct, because one is made for every request: 0.07 us, with an `__init__` of its own 0.2.)
+    A Struct, because one is created for every request: 0.07 us, with an `__init__` in Python 0.2.
     """
 
     _connection: Connection
     head: RequestHead
     body: bytes
     received_at: float
-    """On the limits' clock: when the request was complete and its turn had come."""
+    """When the request was handed over, on the clock of the limits."""
     answered: bool = False
     ended: Callable[[Request], None] | None = None
-    """Called once when the request is over: when it is answered, when its answer becomes a channel, or when its client is gone.
+    """Called once when the request ends: it is answered, its response becomes a channel, or its client disconnects.
 
-    For whoever counts requests; not for whoever answers this one.
+    For code that counts requests; handlers use `on_disconnect`.
     """
     _disconnected: Callable[[], None] | None = None
 
@@ -55,32 +60,32 @@ class Request(Struct, eq=False):
 
     @property
     def closed(self) -> bool:
-        """The client is gone; an answer goes nowhere and does no harm."""
+        """The client has disconnected; a response is discarded."""
         return self._connection.closed
 
     @property
     def peer(self) -> Any:
-        """The client's address as the socket module gives it, None when it is gone."""
+        """The client's address as the socket module returns it, None after a disconnect."""
         return self._connection.peer()
 
     def renew(self, body: bytes, received_at: float) -> None:
-        """Make it true that this one is unanswered: it may be the object of an earlier request."""
+        """Set what the fast path does not: the object may have served an earlier request. See `PendingRequests`."""
         self.body = body
         self.received_at = received_at
         self.answered = False
 
     def handle(self) -> None:
-        """Have the application handle it: for whoever has taken it and finds that it is not his."""
-        self._connection.call(self)
+        """Have the application handle a request that was added to a batch and does not belong there."""
+        self._connection.handle_repeated(self)
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once if the client goes away before the answer; at once if it has gone.
+        """Call `callback` once if the client disconnects before the response; at once if it has disconnected.
 
-        A client that only closed its sending side counts as gone for requests that set this, and gets its answer
-        otherwise. A second call replaces the first.
+        For requests that set this, a client that closed only its sending side counts as disconnected; otherwise it
+        gets its response. A second call replaces the callback.
         """
         connection = self._connection
-        if not connection.closed and not connection.ended:
+        if not connection.closed and not connection.input_ended:
             self._disconnected = callback
             return
         callback()
@@ -89,7 +94,7 @@ class Request(Struct, eq=False):
 
     @property
     def waits(self) -> bool:
-        """Whoever handles it keeps it open on purpose, and asked to be told when its client goes."""
+        """Whether the handler waits for an event, and has set `on_disconnect`."""
         return self._disconnected is not None
 
     def respond(
@@ -100,58 +105,71 @@ class Request(Struct, eq=False):
         content_type: bytes = JSON,
         compressible: bool = True,
     ) -> None:
-        """Answer with a whole body. `headers` are complete lines, each with its CRLF.
+        """Respond with a complete body. `headers` are complete lines, each with its CRLF.
 
-        The body is compressed if the client accepts that, it is worth it, and it is `compressible`.
+        The body is compressed if the client accepts gzip, it is at least MIN_GZIP_BYTES long, and it is `compressible`.
         """
         if self.answered:
             raise RuntimeError("the request has been answered already")
         self.answered = True
         connection = self._connection
         if self.ended is not None or connection.clock() - self.received_at >= connection.slow_seconds:
-            self._over(status, body)
+            self._end(status, body)
         length = len(body)
         if (
             content_type is JSON
-            and (length < GZIP_BYTES_MIN or (length <= JOIN_BYTES_MAX and not self.head.accepts_gzip))
+            and (length < MIN_GZIP_BYTES or (length <= MAX_JOIN_BYTES and not self.head.accepts_gzip))
             and self.head.plain
-            and not connection.last
+            and not connection.close_after_response
         ):
             start = JSON_STARTS.get(status)
             if start is not None:
-                size = LENGTHS[length] if length < GZIP_BYTES_MIN else b"%d\r\n" % length
+                size = LENGTHS[length] if length < MIN_GZIP_BYTES else b"%d\r\n" % length
                 connection.write(b"".join((start, size, headers, b"\r\n", body)))
-                # `Connection.answered` in short: nothing waits, so the next request may come the fast way.
-                connection.current = None
-                if connection.busy:
-                    connection.proceed()
+                # `Connection.response_sent` for the usual state, inlined.
+                if connection.state is HANDLING:
+                    connection.current = None
+                    connection.state = IDLE
                 else:
-                    connection.idle = True
+                    connection.response_sent()
                 return
-        if not connection.closed:
+        if not connection.is_closing:
             self._respond_in_full(status, body, headers, content_type, compressible)
 
+    def respond_stream_head(self, headers: bytes, content_type: bytes) -> None:
+        """Respond to HEAD for a path whose GET responds with a stream: only the head of that response."""
+        self._answer_as_channel()
+        connection = self._connection
+        if not connection.is_closing:
+            if self.head.http_1_0:
+                connection.close_after_response = True
+            elif connection.close_after_response:
+                headers += b"Connection: close\r\n"
+            chunked = not self.head.http_1_0
+            connection.write(render_stream_head(200, headers + self.head.echo, content_type, chunked))
+            connection.response_sent()
+
     def stream(self, headers: bytes = b"", content_type: bytes = b"text/event-stream", status: int = 200) -> Stream:
-        """Answer with a body that is written piece by piece. Not for HEAD, whose answer has no body."""
+        """Respond with a body that is written piece by piece. Not for HEAD: see `respond_stream_head`."""
         if self.method == b"HEAD":
-            raise RuntimeError("the answer to HEAD has no body to stream")
+            raise RuntimeError("a response to HEAD has no body to stream")
         self._answer_as_channel()
         connection = self._connection
         chunked = not self.head.http_1_0
         stream = Stream(connection, chunked)
         if self._is_reachable(stream):
             if not chunked:
-                connection.last = True
-            elif connection.last:
+                connection.close_after_response = True
+            elif connection.close_after_response:
                 headers += b"Connection: close\r\n"
             connection.open_channel(stream)
-            connection.write(render_stream_head(status, headers, content_type, chunked))
+            connection.write(render_stream_head(status, headers + self.head.echo, content_type, chunked))
         return stream
 
     def upgrade(self) -> Duplex:
-        """Leave HTTP: what the client sends from here on goes to the duplex, beginning with what it sent already.
+        """Leave HTTP: all further input goes to the duplex, beginning with what has arrived already.
 
-        Only for a request with `head.offers_websocket`. Nothing is written: the 101 is the other protocol's.
+        Only for a request with `head.offers_websocket`. Nothing is written: the other protocol sends the 101.
         """
         if not self.head.offers_websocket:
             raise RuntimeError("the request offers no upgrade")
@@ -159,22 +177,23 @@ class Request(Struct, eq=False):
         connection = self._connection
         duplex = Duplex(connection)
         if self._is_reachable(duplex):
-            connection.open_channel(duplex)
             connection.open_duplex(duplex)
         return duplex
 
     def gone(self) -> None:
-        """The connection is lost while the request is the current one."""
+        """The connection is lost while this request is current."""
         self.client_gone()
         if not self.answered:
-            self._over(0, b"")
+            self._end(0, b"")
 
     def client_gone(self) -> bool:
-        """Tell whoever asked, once. False when nobody did."""
+        """Call the `on_disconnect` callback. Return False if there is none."""
         callback = self._disconnected
         self._disconnected = None
         if callback is None or self.answered:
             return False
+        # It waited on purpose: it is never reported as slow.
+        self.received_at = math.inf
         callback()
         return True
 
@@ -182,22 +201,22 @@ class Request(Struct, eq=False):
         if self.answered:
             raise RuntimeError("the request has been answered already")
         self.answered = True
-        self._over(200, b"")
+        self._end(200, b"")
 
-    def _over(self, status: int, body: bytes) -> None:
-        """Tell those who count requests, and those who look for slow ones if this is one."""
+    def _end(self, status: int, body: bytes) -> None:
+        """Call the `ended` callback, and report the request if it was slow."""
         ended = self.ended
         if ended is not None:
             self.ended = None
             ended(self)
         connection = self._connection
         if connection.clock() - self.received_at >= connection.slow_seconds:
-            connection.tell_slow(self, status, body)
+            connection.report_slow(self, status, body)
 
     def _is_reachable(self, channel: Channel) -> bool:
-        """Whether anybody is left at the other end. Nobody keeps a channel open who has closed his sending side."""
+        """Whether the channel can be opened. A client that closed its sending side does not keep a channel open."""
         connection = self._connection
-        if connection.ended and not connection.closed:
+        if connection.input_ended and not connection.closed:
             channel.closed = True
             connection.close()
         return not channel.closed
@@ -207,17 +226,11 @@ class Request(Struct, eq=False):
     ) -> None:
         connection = self._connection
         head = self.head
-        if (
-            compressible
-            and head.accepts_gzip
-            and len(body) >= GZIP_BYTES_MIN
-            and head.method != b"HEAD"
-            and has_body(status)
-        ):
+        if compressible and head.accepts_gzip and len(body) >= MIN_GZIP_BYTES and has_body(status):
             headers += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
             if len(body) > INLINE_BYTES:
-                # The connection stays with this request meanwhile, so the order of answers holds.
-                connection.aside(
+                # This request stays current meanwhile, so the order of responses holds.
+                connection.run_in_thread(
                     lambda: deflate(body), lambda deflated: self._send(status, deflated, headers, content_type)
                 )
                 return
@@ -226,51 +239,56 @@ class Request(Struct, eq=False):
 
     def _send(self, status: int, body: bytes, headers: bytes, content_type: bytes) -> None:
         connection = self._connection
-        if connection.closed:
+        if connection.is_closing:
             return
         head = self.head
-        headers += head.echo + (b"Connection: close\r\n" if connection.last else head.answer_line)
+        headers += head.echo + (b"Connection: close\r\n" if connection.close_after_response else head.answer_line)
         start = render_head(status, len(body), headers, content_type)
         if head.method == b"HEAD" or not has_body(status):
             connection.write(start)
-        elif len(body) <= JOIN_BYTES_MAX:
+        elif len(body) <= MAX_JOIN_BYTES:
             connection.write(start + body)
         else:
             connection.write_parts(start, body)
-        connection.answered()
+        connection.response_sent()
 
 
 def respond_together(requests: Sequence[Request], messages: Iterable[bytes], now: float, oldest: float) -> None:
-    """What `respond(200, body)` does for one request, for many at the time `now`. Their heads must be `plain`.
+    """Do what `respond(200, body)` does, for many requests at the time `now`. Their heads must be `plain`.
 
-    Each gets a whole message, made of `JSON_STARTS[200]`, an entry of `LENGTHS`, an empty line and the body: who renders
-    many small answers has them in one piece that way, and nothing is copied twice. `oldest` is when the first of them was
-    received.
+    A message is a complete response: `JSON_STARTS[200]`, an entry of `LENGTHS`, an empty line and the body. The caller
+    renders each in one piece, so that nothing is copied twice. `oldest` is when the first request was received.
     """
-    if requests and now - oldest >= requests[0]._connection.slow_seconds:
-        for request, message in zip(requests, messages, strict=True):
-            request.answered = False
-            request.respond(200, message.partition(b"\r\n\r\n")[2])
-        return
+    slow = bool(requests) and now - oldest >= requests[0]._connection.slow_seconds
     for request, message in zip(requests, messages, strict=True):
         connection = request._connection
-        if connection.last:
-            request.answered = False
-            # The object may have been received for an earlier request.
-            request.received_at = oldest
-            request.respond(200, message.partition(b"\r\n\r\n")[2])
-            continue
-        if not request.answered:
-            # Otherwise it is an object that was answered before, and nobody counts it.
-            request.answered = True
-            if request.ended is not None:
-                request.ended(request)
-                request.ended = None
-        write = connection.write
-        write(message)
-        connection.current = None
-        connection.since = now
-        if connection.busy:
-            connection.proceed()
-        else:
-            connection.idle = True
+        try:
+            if slow or connection.close_after_response:
+                request.answered = False
+                if not slow:
+                    # The object may have served an earlier request.
+                    request.received_at = oldest
+                request.respond(200, message.partition(b"\r\n\r\n")[2])
+                continue
+            if not request.answered:
+                # Otherwise the object served an earlier request before, and is not counted.
+                request.answered = True
+                if request.ended is not None:
+                    request.ended(request)
+                    request.ended = None
+            connection.write(message)
+            connection.since = now
+            if connection.state is HANDLING:
+                connection.current = None
+                connection.state = IDLE
+            else:
+                connection.response_sent()
+        except Exception:
+            logger.exception("exception while answering a request; its connection is closed, the others are answered")
+            connection.abort()
+
+
+def drop_together(requests: Sequence[Request]) -> None:
+    """Abort the connections of requests that cannot be answered: the clients must not wait, nor get two responses."""
+    for request in requests:
+        request._connection.abort()

@@ -1,0 +1,464 @@
+"""Packing: small hot segments of many partitions are written to one file, the pack.
+
+A file for each small segment costs several syncs and several names; a pack costs one of each for thousands of segments.
+What is packed and when is decided by the `Checkpointer`; this is how:
+
+    take closed hot segments from the queue, some per turn -> write a pack and sync it (storage thread) ->
+    commit `Packed` facts, some per turn: readers change over to the pack -> the next pack, until the queue is empty
+
+One pack is written at a time, so a packed segment is only ever replaced by the pack under way.
+
+Merging. A partition that is packed again and again would end up with very many packed segments. So a hot segment is
+packed together with the packed segments before it when seven or more neighbours are of about its size or smaller. Each
+record is rewritten about once while the segment grows by a factor of eight, and a partition keeps few of each size.
+
+Cleaning. Entries of a pack die when their records are gone or when they are merged. A pack that is less than half live
+is cleaned after a checkpoint: its live entries are copied to a new pack, and the old one is removed like any dropped
+segment. So are small packs when there are eight of them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from topics.broker.durability.packed_segments import PackedSegment
+from topics.broker.health import Health
+from topics.broker.log.commit import FactCommit
+from topics.broker.log.committer import Committer
+from topics.broker.runtime.interface import Runtime
+from topics.broker.state import State
+from topics.engine.partition import Partition
+from topics.engine.segment import HotSegment
+from topics.model.errors import CorruptStorage, TopicsError
+from topics.model.facts import Fact, Packed, PackedInfo
+from topics.model.page import Page
+from topics.storage.fs import Bytes, FileSystem
+from topics.storage.pack import Entry, PackFile, encode_pages, entry_bytes, pack_base, pack_size, write_pack
+
+# A pack is written when it has this many entries, however small they are.
+MAX_PACK_ENTRIES = 16_384
+# Facts in one commit: as many are applied in one step of the loop, at about 10 us each.
+FACTS_PER_COMMIT = 128
+# Time for one step of taking segments from the queue.
+STEP_SECONDS = 0.002
+
+SealKey = tuple[int, int, int]
+
+
+class PackLimits(Struct, frozen=True):
+    """A pack is written when it has `pack_bytes`; below a quarter of that it is small and merged with other small ones.
+
+    No entry grows beyond `entry_bytes` by merging: one record of it is read by reading all of it. `merge_count` packed
+    segments of a partition, or packs, of about one size are merged.
+    """
+
+    pack_bytes: int
+    entry_bytes: int
+    merge_count: int
+
+
+class PackHost(Protocol):
+    """What the packer needs of the checkpointer."""
+
+    def run_storage(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Have the storage thread do the work."""
+
+    def run_storage_write(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """As `run_storage`, for records that leave memory. Fails with ENOSPC if space is low by then."""
+
+    def begin_seal(self, key: SealKey) -> bool:
+        """Reserve a closed hot segment. False when it is being sealed or packed already."""
+
+    def end_seal(self, key: SealKey, freed_bytes: int) -> None:
+        """The hot segment is packed, and `freed_bytes` left memory."""
+
+    def seal_failed(self, segments: dict[SealKey, HotSegment], base: str, error: BaseException) -> None:
+        """These hot segments could not be packed and stay hot."""
+
+    def packing_over(self) -> None:
+        """The packer has nothing left to do."""
+
+    def collect_dropped(self, partition: Partition, lsn: int) -> None: ...
+
+    def remove_later(self, base: str, lsn: int) -> None:
+        """Remove the files of a base when the log is synced up to `lsn` and no kept snapshot names it."""
+
+
+class PackUse(Struct):
+    """How much of a pack is in use. Sizes in bytes."""
+
+    size: int
+    entries: int = 0
+    live_bytes: int = 0
+    # A live entry cannot be read, so it cannot be copied either.
+    is_damaged: bool = False
+
+
+class Job(Struct):
+    """One entry of the pack that is being made: older packed segments, then the pages of a hot segment, if any.
+
+    `key` and `hot_bytes` are of the hot segment `hot`; None and 0 when an entry is only copied.
+    """
+
+    topic_id: int
+    partition: int
+    packed: list[PackedSegment]
+    pages: list[Page]
+    key: SealKey | None = None
+    hot: HotSegment | None = None
+    hot_bytes: int = 0
+
+
+class Packer:
+    """Writes packs and knows how much of each is in use. All on the loop, but for reading and writing files."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        runtime: Runtime,
+        state: State,
+        committer: Committer,
+        health: Health,
+        host: PackHost,
+        limits: PackLimits,
+    ) -> None:
+        self.packs_total = 0
+        self._fs = fs
+        self._runtime = runtime
+        self._state = state
+        self._committer = committer
+        self._health = health
+        health.declare("pack")
+        self._host = host
+        self._limits = limits
+        self._uses: dict[int, PackUse] = {}
+        # Partitions with hot segments to pack, and entries to copy: topic, partition, first seq, number of their pack.
+        self._queue: deque[Partition] = deque()
+        self._copies: deque[tuple[int, int, int, int]] = deque()
+        # Packs to clean.
+        self._victims: list[int] = []
+        # Of the pack that is being made.
+        self._jobs: list[Job] = []
+        self._jobs_bytes = 0
+        self._running = False
+
+    def start(self, uses: dict[int, PackUse]) -> None:
+        """Go on from what recovery found."""
+        self._uses = uses
+
+    @property
+    def busy(self) -> bool:
+        return self._running
+
+    @property
+    def packs(self) -> int:
+        """How many packs hold live records."""
+        return len(self._uses)
+
+    def pack(self, partitions: Iterable[Partition]) -> None:
+        """Pack the hot segments of these partitions, in the order given."""
+        self._queue.extend(partitions)
+        self._run()
+
+    def clean(self) -> None:
+        """Copy what is live out of packs that are mostly dead, and merge small packs."""
+        uses = {number: use for number, use in self._uses.items() if not use.is_damaged}
+        victims = {number for number, use in uses.items() if use.live_bytes * 2 < use.size}
+        small = {number for number, use in uses.items() if use.size * 4 < self._limits.pack_bytes}
+        if len(small) >= self._limits.merge_count:
+            victims |= small
+        self._victims = sorted(victims)
+        self._run()
+
+    def stop(self) -> None:
+        """Start no further pack. The one under way is finished."""
+        self._queue.clear()
+        self._copies.clear()
+        self._victims.clear()
+
+    def entry_dropped(self, info: PackedInfo, lsn: int) -> None:
+        """The fact at `lsn` made an entry useless. When it was the last one of its pack, the pack is removed."""
+        use = self._uses[info.pack]
+        use.entries -= 1
+        use.live_bytes -= entry_bytes(info.length)
+        if not use.entries:
+            del self._uses[info.pack]
+            self._host.remove_later(pack_base(info.pack), lsn)
+
+    # One pack after the other
+
+    def _run(self) -> None:
+        if not self._running:
+            self._running = True
+            self._gather()
+
+    def _gather(self) -> None:
+        """Take segments from the queues into the next pack, for a short time per turn."""
+        perf = self._runtime.perf
+        until = perf() + STEP_SECONDS
+        while self._jobs_bytes < self._limits.pack_bytes and len(self._jobs) < MAX_PACK_ENTRIES:
+            if perf() > until:
+                self._runtime.call_soon(self._gather)
+                return
+            if self._queue:
+                self._take_hot(self._queue.popleft())
+            elif self._copies:
+                self._take_copy(*self._copies.popleft())
+            elif self._victims:
+                self._list_entries(self._victims.pop())
+                return
+            else:
+                break
+        if self._jobs:
+            self._write()
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        self._running = False
+        self._host.packing_over()
+
+    def _take_hot(self, partition: Partition) -> None:
+        topic_id, number = partition.topic_id, partition.number
+        topic = self._state.by_id.get(topic_id)
+        if topic is None or topic.config.durability == "ephemeral":
+            return
+        for index, segment in enumerate(partition.segments):
+            if not isinstance(segment, HotSegment) or not segment.live:
+                continue
+            if segment.open:
+                segment.close()
+            key = (topic_id, number, segment.pages[0].first_seq)
+            if self._host.begin_seal(key):
+                merged = mergeable(partition, index, self._limits)
+                size = sum([page.size for page in segment.pages])
+                self._jobs.append(Job(topic_id, number, merged, list(segment.pages), key, segment, size))
+                self._jobs_bytes += size + sum([each.info.length for each in merged])
+
+    def _take_copy(self, topic_id: int, number: int, first_seq: int, pack: int) -> None:
+        partition = self._state.partition(topic_id, number)
+        for segment in [] if partition is None else partition.segments:
+            if isinstance(segment, PackedSegment) and (segment.first_seq, segment.info.pack) == (first_seq, pack):
+                self._jobs.append(Job(topic_id, number, [segment], []))
+                self._jobs_bytes += segment.info.length
+
+    def _list_entries(self, pack: int) -> None:
+        """Queue the entries of a pack to be copied; those that are not live are left out when they are taken."""
+
+        def work() -> list[tuple[int, int, int, int]]:
+            entries = PackFile(self._fs, pack).entries()
+            return [(each.topic_id, each.partition, each.first_seq, pack) for _, each in entries]
+
+        def done(found: list[tuple[int, int, int, int]], error: BaseException | None) -> None:
+            if error is None:
+                self._copies.extend(found)
+            elif pack in self._uses:
+                self._uses[pack].is_damaged = True
+                if isinstance(error, CorruptStorage):
+                    self._state.segment_cache.pack_damaged(pack, error, self._uses[pack].entries)
+            self._gather()
+
+        self._host.run_storage(work, done)
+
+    def _write(self) -> None:
+        jobs, self._jobs, self._jobs_bytes = self._jobs, [], 0
+        number = self._state.next_pack
+        self._state.next_pack += 1
+
+        def work() -> Written:
+            return _write_jobs(self._fs, number, jobs)
+
+        def done(written: Written, error: BaseException | None) -> None:
+            if error is not None:
+                self.stop()
+                self._give_up(jobs, pack_base(number), error)
+                self._rest()
+                return
+            for segment, damage in written.damaged:
+                # Unless its records went meanwhile, and the file with them.
+                if segment.info.pack in self._uses:
+                    segment.damaged(damage)
+                    self._uses[segment.info.pack].is_damaged = True
+            if not written.entries:
+                self._gather()
+                return
+            live_bytes = sum([entry_bytes(info.length) for _, info in written.entries])
+            self._health.clear("pack")
+            self._uses[number] = PackUse(written.size, len(written.entries), live_bytes)
+            self.packs_total += 1
+            self._commit(deque(written.entries))
+
+        self._host.run_storage_write(work, done)
+
+    def _commit(self, entries: "deque[tuple[Job, PackedInfo]]") -> None:
+        """Commit the entries of a pack, some per turn; then go on with the next pack."""
+        if not entries:
+            self._gather()
+            return
+        some = [entries.popleft() for _ in range(min(FACTS_PER_COMMIT, len(entries)))]
+
+        def decided(error: TopicsError | None) -> None:
+            if error is not None:
+                self._not_applied(some, error, logged=commit.is_logged)
+
+        def release() -> None:
+            self._runtime.call_soon(lambda: self._commit(entries))
+
+        facts: list[Fact] = [Packed(job.topic_id, job.partition, info) for job, info in some]
+        commit = FactCommit(
+            facts, decided, sync=False, after_apply=lambda commit: self._applied(some, commit.lsn), release=release
+        )
+        self._committer.submit(commit)
+
+    def _applied(self, entries: Sequence[tuple[Job, PackedInfo]], lsn: int) -> None:
+        """Readers use the entries from now on."""
+        for job, info in entries:
+            partition = self._state.partition(job.topic_id, job.partition)
+            if partition is None:
+                self.entry_dropped(info, lsn)
+            else:
+                self._host.collect_dropped(partition, lsn)
+            if job.key is not None:
+                self._host.end_seal(job.key, job.hot_bytes)
+
+    def _not_applied(self, entries: Sequence[tuple[Job, PackedInfo]], error: TopicsError, *, logged: bool) -> None:
+        """The facts could not be logged or applied: the records stay where they are.
+
+        The entries count as unused unless the facts may be in the log: then the next recovery needs them.
+        """
+        base = pack_base(entries[0][1].pack)
+        if not logged and not self._committer.read_only:
+            for _, info in entries:
+                self.entry_dropped(info, 0)
+        self._give_up([job for job, _ in entries], base, error)
+
+    def _give_up(self, jobs: Iterable[Job], base: str, error: BaseException) -> None:
+        hot = {job.key: job.hot for job in jobs if job.key is not None and job.hot is not None}
+        if hot:
+            self._host.seal_failed(hot, base, error)
+        else:
+            self._health.fail("pack", f"cannot copy entries of packs to {base}: {error}; they stay where they are")
+
+
+class Written(Struct):
+    """What was written: entries in their order; entries of damaged packs are not copied and not merged."""
+
+    size: int
+    entries: list[tuple[Job, PackedInfo]]
+    damaged: list[tuple[PackedSegment, CorruptStorage]]
+
+
+class Source(Struct):
+    """The content of an entry to be written, and what is known about it."""
+
+    job: Job
+    first_seq: int
+    last_seq: int
+    first_ts: int
+    last_ts: int
+    size: int
+    tagged: bool
+    body: Bytes
+
+
+def _write_jobs(fs: FileSystem, number: int, jobs: Sequence[Job]) -> Written:
+    """Write a pack. Storage thread; raises OSError, and then nothing of the pack is left."""
+    files: dict[int, PackFile] = {}
+    damaged: list[tuple[PackedSegment, CorruptStorage]] = []
+    sources: list[Source] = []
+    for job in jobs:
+        try:
+            source = _source(fs, files, job, job.packed)
+        except CorruptStorage as error:
+            damaged += [
+                (each, error) for each in job.packed if error.records in (None, (each.first_seq, each.last_seq))
+            ]
+            # The hot segment is packed without the damaged one.
+            source = _source(fs, files, job, [])
+        if source is not None:
+            sources.append(source)
+    if not sources:
+        return Written(0, [], damaged)
+    entries = [
+        Entry(each.job.topic_id, each.job.partition, each.first_seq, each.last_seq, each.body) for each in sources
+    ]
+    places = write_pack(fs, number, entries)
+    infos = [
+        PackedInfo(
+            each.first_seq,
+            each.last_seq,
+            each.first_ts,
+            each.last_ts,
+            each.size,
+            each.tagged,
+            number,
+            place.offset,
+            place.length,
+            place.checksum,
+        )
+        for each, place in zip(sources, places, strict=True)
+    ]
+    written = list(zip([each.job for each in sources], infos, strict=True))
+    return Written(pack_size(fs, number), written, damaged)
+
+
+def _source(fs: FileSystem, files: dict[int, PackFile], job: Job, packed: list[PackedSegment]) -> Source | None:
+    """None when the job has nothing but a damaged entry to copy. Raises CorruptStorage."""
+    pages: list[Page] = []
+    for segment in packed:
+        info = segment.info
+        file = files.get(info.pack)
+        if file is None:
+            file = files[info.pack] = PackFile(fs, info.pack)
+        if not job.pages:
+            body = file.body(job.topic_id, job.partition, info)
+            return Source(job, info.first_seq, info.last_seq, info.first_ts, info.last_ts, info.size, info.tagged, body)
+        pages += file.pages(job.topic_id, job.partition, info)
+    pages += job.pages
+    if not pages:
+        return None
+    if packed:
+        pages = _folded(pages)
+    first, last = pages[0], pages[-1]
+    size = sum([page.size for page in pages])
+    tagged = any([page.tags is not None for page in pages])
+    return Source(job, first.first_seq, last.last_seq, first.first_ts, last.last_ts, size, tagged, encode_pages(pages))
+
+
+def _folded(pages: list[Page]) -> list[Page]:
+    """The same records in pages of the usual size."""
+    segment = HotSegment(pages[0].first_seq)
+    for page in pages:
+        segment.append(page)
+    segment.close()
+    return segment.pages
+
+
+def mergeable(partition: Partition, index: int, limits: PackLimits) -> list[PackedSegment]:
+    """The packed segments right before the hot one at `index` that are to be merged with it, in order; maybe none."""
+    hot = partition.segments[index]
+    assert isinstance(hot, HotSegment)
+    neighbours: list[PackedSegment] = []
+    next_seq = hot.pages[0].first_seq
+    for segment in reversed(partition.segments[:index]):
+        if not isinstance(segment, PackedSegment) or segment.last_seq + 1 != next_seq or segment.is_damaged:
+            break
+        neighbours.append(segment)
+        next_seq = segment.first_seq
+    chosen = 0
+    size = hot.held_bytes
+    while True:
+        stop, total = chosen, size
+        while stop < len(neighbours) and _tier(neighbours[stop].info.size) <= _tier(size):
+            total += neighbours[stop].info.size
+            stop += 1
+        if stop - chosen < limits.merge_count - 1 or total > limits.entry_bytes:
+            return neighbours[:chosen][::-1]
+        chosen, size = stop, total
+
+
+def _tier(size: int) -> int:
+    """Sizes of one tier differ by a factor of 8 at most; below 2 KiB all are alike."""
+    return max(0, size.bit_length() - 9) // 3

@@ -1,0 +1,453 @@
+"""Consumer groups at work: pin, fetch, ack, seek.
+
+What moves a group is a commit like any other: decided on what is decided already, true when the log has it, answered as
+late as the topic's class demands. An ack on an `fsync` topic is synced before it is answered.
+
+Fetching changes nothing: what was handed out and not acked comes again.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from topics.broker.core import Core
+from topics.broker.log.commit import Commit, FactCommit
+from topics.broker.log.replies import send
+from topics.broker.state import State
+from topics.engine.group import NO_LAG, Group, Lag, Member, Position, lag
+from topics.engine.partition import Partition, Tombstone
+from topics.engine.render import USUAL
+from topics.engine.topic import Topic
+from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
+from topics.model.facts import Fact, GroupDropped, GroupMoved
+from topics.model.surrogates import cover_halves
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "NO_LAG",
+    "Fetched",
+    "Group",
+    "Lag",
+    "Member",
+    "Message",
+    "Offset",
+    "Partition",
+    "Position",
+    "Seek",
+    "Start",
+    "Timestamp",
+    "Tombstone",
+    "ack",
+    "check_group",
+    "check_owner",
+    "deliver",
+    "drop_group",
+    "dropped_group",
+    "end_sessions",
+    "fetch",
+    "find_group",
+    "group_lag",
+    "group_of",
+    "owned_partition",
+    "pin",
+    "seek",
+    "start_offset",
+]
+
+GROUP_NAME_CHARS = 255
+EARLIEST = "Earliest"
+LATEST = "Latest"
+
+
+class Offset(Struct, frozen=True):
+    offset: int
+
+
+class Timestamp(Struct, frozen=True):
+    """The first record at or after this time, in milliseconds."""
+
+    ts: int
+
+
+Start = str | Offset
+Target = str | Offset | Timestamp
+
+
+class Message(Struct):
+    """A record as it is read for a consumer; `data` and `meta` are the bytes that were written."""
+
+    offset: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    data: Raw
+    meta: Raw = Raw()
+
+
+class Fetched(Struct):
+    """What a group gets to see of a partition, and where it goes on."""
+
+    partition: int
+    messages: list[Message]
+    next_offset: int
+    has_more: bool
+    tombstone: Tombstone | None
+
+    @property
+    def nothing(self) -> bool:
+        return not self.messages and self.tombstone is None
+
+
+class Seek(Struct):
+    """Where a seek puts a group in one partition, and where it stood."""
+
+    partition: int
+    before: int | None
+    after: int
+    lag: Lag
+
+
+_decode_messages = msgspec.json.Decoder(list[Message]).decode
+
+
+def _messages(text: bytes) -> list[Message]:
+    try:
+        return _decode_messages(text)
+    except msgspec.DecodeError:
+        # Payloads may hold half surrogate pairs, which the decoder refuses.
+        covered = cover_halves(text, most_bytes=len(text))
+        if covered is None:
+            raise
+    messages = _decode_messages(covered.body)
+    for message in messages:
+        message.data = Raw(covered.uncover(bytes(message.data)))
+        message.meta = Raw(covered.uncover(bytes(message.meta)))
+    return messages
+
+
+def check_group(name: str) -> str:
+    """Any text names a group; only its length is bounded."""
+    if not 1 <= len(name) <= GROUP_NAME_CHARS:
+        raise InvalidRequest(f"a group name has 1 to {GROUP_NAME_CHARS} characters")
+    return name
+
+
+def find_group(topic: Topic, name: str) -> Group:
+    group = topic.groups.get(name)
+    if group is None or not (group.positions or group.members):
+        raise NotFound(
+            f'topic "{topic.name}" has no consumer group "{name}"',
+            code="group_not_found",
+            detail={"topic": topic.name, "group_id": name},
+        )
+    return group
+
+
+def group_of(core: Core, topic: Topic, name: str) -> Group:
+    """The group, made if it is new: nothing of it is durable before its first position is."""
+    group = topic.groups.get(name)
+    if group is None:
+        most = core.limits.max_groups
+        if most and len(topic.groups) >= most:
+            raise Throttled(
+                f'topic "{topic.name}" has {most} consumer groups already', detail={"limit": "max_groups", "max": most}
+            )
+        group = topic.groups[check_group(name)] = Group(name)
+    return group
+
+
+def group_lag(core: Core, partition: Partition, position: Position) -> Lag:
+    return lag(partition, position.next_offset, core.runtime.now_ms())
+
+
+# Reading
+
+
+def fetch(core: Core, topic: Topic, partition: Partition, next_offset: int, limit: int, budget: int) -> Fetched:
+    """Records from `next_offset` on. `has_more` says whether there is a record behind the last one handed out."""
+    if topic.config.ttl_ms:
+        core.evict(topic, partition)
+    core.touch(topic)
+    number = partition.number
+    if next_offset > partition.head_seq:
+        return Fetched(number, [], next_offset, False, None)
+    read = partition.read(next_offset - 1, limit, budget, USUAL)
+    messages = _messages(b"[%b]" % read.records) if read.count else []
+    if messages:
+        next_offset = messages[-1].offset + 1
+    elif read.tombstone is not None:
+        next_offset = read.tombstone.gap_to + 1
+    more = partition.next_live(next_offset) is not None
+    return Fetched(number, messages, next_offset, more, read.tombstone)
+
+
+def deliver(
+    core: Core, topic: Topic, group: Group, fetched: Fetched, member: Member | None, *, ahead: bool = False
+) -> None:
+    """Note that a consumer of the group gets `fetched`, as `member` if it names itself.
+
+    When all that the group had not read is lost, the group goes on behind the gap: there is nothing to ack. `ahead` says
+    that the member has messages before `fetched` which are not acked; it acks the gap with them.
+    """
+    if member is not None:
+        member.served = fetched.partition
+        if fetched.messages:
+            group.hand_out(fetched.partition, fetched.messages[-1].offset)
+    if not fetched.messages and fetched.tombstone is not None:
+        if ahead:
+            group.hand_out(fetched.partition, fetched.tombstone.gap_to)
+            return
+        _move_past(core, topic, group, fetched)
+
+
+# Sessions
+
+
+def end_sessions(core: Core, topic: Topic, group: Group) -> None:
+    """End the sessions of the group that have expired; polls of live members that got their partitions are woken."""
+    if group.members and group.expire(core.runtime.now_ms(), len(topic.partitions)):
+        core.wake(topic)
+
+
+def check_owner(
+    core: Core, topic: Topic, group_name: str, partition: Partition, up_to: int, consumer_id: str, session_ms: int
+) -> None:
+    """Raise Conflict unless this consumer may ack: it has a live session, which is renewed, and owns the partition.
+
+    A repeated ack, which moves nothing, needs the session only: the partition may have moved on after the first one.
+    """
+    group = topic.groups.get(group_name)
+    if group is None or not group.renew(consumer_id, core.runtime.now_ms(), session_ms):
+        if group is not None:
+            end_sessions(core, topic, group)
+        raise Conflict(
+            f'consumer "{consumer_id}" has no live session in group "{group_name}": poll to join the group again',
+            code="session_expired",
+            detail={"consumer_id": consumer_id, "group_id": group_name},
+        )
+    position = group.latest(partition.number)
+    if group.owners.get(partition.number) != consumer_id and (position is None or position.acked < up_to):
+        raise owned_partition(group, partition.number)
+
+
+def owned_partition(group: Group, number: int) -> Conflict:
+    return Conflict(
+        f'partition {number} belongs to another member of group "{group.name}"',
+        code="partition_owned",
+        detail={"partition_id": number},
+    )
+
+
+def dropped_group(topic: Topic, group_name: str) -> Conflict:
+    return Conflict(
+        f'group "{group_name}" of topic "{topic.name}" was dropped meanwhile',
+        code="group_not_found",
+        detail={"topic": topic.name, "group_id": group_name},
+    )
+
+
+def start_offset(partition: Partition, position: Position, start: Start) -> int:
+    """Where a poll begins: an explicit offset counts unless something behind it was acked."""
+    if isinstance(start, Offset):
+        return max(start.offset, position.acked + 1)
+    return position.next_offset
+
+
+# Moving
+
+
+class MoveGroup(Commit):
+    """Positions of one group, decided together; true when the log has them.
+
+    What moves the groups of a topic keeps the order of its first partition, so positions become true in the order in
+    which they were decided.
+    """
+
+    __slots__ = ("_before", "_group", "_reply")
+
+    def __init__(
+        self,
+        topic: Topic,
+        group: Group,
+        positions: dict[int, Position],
+        reply: Callable[[TopicsError | None], None],
+    ) -> None:
+        facts: list[Fact] = [
+            GroupMoved(topic.id, number, group.name, each.start, each.acked, each.ts)
+            for number, each in positions.items()
+        ]
+        super().__init__(facts, topic.partitions[0], sync=topic.config.durability == "fsync")
+        self._group = group
+        self._reply = reply
+        self._before = {number: group.decided.get(number) for number in positions}
+        group.decided.update(positions)
+
+    def apply(self, state: State) -> None:
+        super().apply(state)
+        decided = self._group.decided
+        for fact in self.facts:
+            assert isinstance(fact, GroupMoved)
+            # A later decision may be in flight.
+            if decided.get(fact.partition) == Position(fact.start, fact.acked, fact.ts):
+                del decided[fact.partition]
+
+    def rollback(self) -> None:
+        group = self._group
+        for number, before in self._before.items():
+            if before is None or before == group.positions.get(number):
+                group.decided.pop(number, None)
+            else:
+                group.decided[number] = before
+
+    def reply(self, error: TopicsError | None) -> None:
+        send(self._reply, error)
+
+
+def pin(
+    core: Core,
+    topic: Topic,
+    group: Group,
+    partitions: Sequence[Partition],
+    start: Start,
+    reply: Callable[[TopicsError | None], None],
+) -> None:
+    """Every one of these partitions has a durable position of the group, made from `start` where there was none."""
+    missing = [partition for partition in partitions if partition.number not in group.positions]
+    if not missing:
+        reply(None)
+        return
+    now_ms = core.runtime.now_ms()
+    positions = {}
+    for partition in missing:
+        # Another poll's pin may be on its way: repeating it is how this one waits for it.
+        decided = group.decided.get(partition.number)
+        positions[partition.number] = decided or Position(_resolve(core, topic, partition, start), 0, now_ms)
+    _move(core, topic, group, positions, reply)
+
+
+def ack(
+    core: Core,
+    topic: Topic,
+    group_name: str,
+    partition: Partition,
+    up_to: int,
+    reply: Callable[[int | TopicsError], None],
+) -> None:
+    """Everything up to `up_to` is done for this group. Answers the standing position, which never goes back.
+
+    Raises InvalidRequest beyond the last record.
+    """
+    if up_to > partition.head_seq:
+        raise InvalidRequest(
+            f"offset {up_to} does not exist yet; the last one is {partition.head_seq}",
+            detail={"upto_offset": up_to, "last_offset": partition.head_seq},
+        )
+    known = topic.groups.get(group_name)
+    if not up_to and (known is None or known.latest(partition.number) is None):
+        check_group(group_name)
+        reply(0)
+        return
+    group = group_of(core, topic, group_name)
+    now_ms = core.runtime.now_ms()
+    before = group.latest(partition.number)
+    after = (before or Position(up_to + 1, 0, now_ms)).acked_up_to(up_to, now_ms)
+    if after is before and partition.number not in group.decided:
+        reply(after.acked)
+        return
+
+    def moved(error: TopicsError | None) -> None:
+        if group.members:
+            # What was handed out is done, so its partition may be passed on to a member that has none.
+            group.share(len(topic.partitions))
+            core.wake(topic)
+        reply(after.acked if error is None else error)
+
+    _move(core, topic, group, {partition.number: after}, moved)
+
+
+def _move_past(core: Core, topic: Topic, group: Group, fetched: Fetched) -> None:
+    """Move the group behind a gap that leaves it nothing to read and ack."""
+    number = fetched.partition
+    position = group.latest(number)
+    if position is not None and position.next_offset < fetched.next_offset:
+        moved = Position(position.start, fetched.next_offset - 1, core.runtime.now_ms())
+        # When the log takes no more writes, the gap is reported again.
+        with contextlib.suppress(TopicsError):
+            _move(core, topic, group, {number: moved}, _ignore)
+
+
+def seek(
+    core: Core,
+    topic: Topic,
+    group_name: str,
+    partitions: Sequence[Partition],
+    target: Target,
+    *,
+    dry_run: bool,
+    reply: Callable[[list[Seek] | TopicsError], None],
+) -> None:
+    """Put the group somewhere else in these partitions, all or none. A dry run only says where that would be."""
+    group = find_group(topic, group_name)
+    now_ms = core.runtime.now_ms()
+    seeks: list[Seek] = []
+    positions: dict[int, Position] = {}
+    for partition in partitions:
+        after = _resolve(core, topic, partition, target)
+        if after > partition.head_seq + 1:
+            raise InvalidRequest(
+                f"offset {after} does not exist yet; the last one of partition {partition.number} is "
+                f"{partition.head_seq}",
+                detail={"partition_id": partition.number, "last_offset": partition.head_seq},
+            )
+        before = group.latest(partition.number)
+        seeks.append(
+            Seek(partition.number, None if before is None else before.next_offset, after, lag(partition, after, now_ms))
+        )
+        positions[partition.number] = Position(after, after - 1, now_ms)
+    if dry_run:
+        reply(seeks)
+        return
+
+    def moved(error: TopicsError | None) -> None:
+        if error is None:
+            # What members have received no longer counts: they get everything from the new position on.
+            for number in positions:
+                group.delivered.pop(number, None)
+        core.wake(topic)
+        reply(seeks if error is None else error)
+
+    _move(core, topic, group, positions, moved)
+
+
+def drop_group(core: Core, topic: Topic, group_name: str, reply: Callable[[TopicsError | None], None]) -> None:
+    """Forget the group and its positions."""
+    find_group(topic, group_name)
+    core.committer.check_writable()
+    core.committer.submit(FactCommit([GroupDropped(topic.id, group_name)], reply, partition=topic.partitions[0]))
+
+
+def _move(
+    core: Core,
+    topic: Topic,
+    group: Group,
+    positions: dict[int, Position],
+    reply: Callable[[TopicsError | None], None],
+) -> None:
+    if not core.exists(topic):
+        raise topic_not_found(topic.name)
+    core.committer.check_writable()
+    core.committer.submit(MoveGroup(topic, group, positions, reply))
+
+
+def _resolve(core: Core, topic: Topic, partition: Partition, target: Target) -> int:
+    core.evict(topic, partition)
+    if isinstance(target, Offset):
+        return max(target.offset, 1)
+    if isinstance(target, Timestamp):
+        return partition.first_at_or_after(target.ts)
+    return partition.earliest_seq if target == EARLIEST else partition.head_seq + 1
+
+
+def _ignore(_: TopicsError | None) -> None:
+    pass

@@ -1,0 +1,518 @@
+"""Apply facts to the state: one function for each kind of fact, called live and in recovery.
+
+    apply(state, fact)              recovery: the fact comes from the log
+    apply(state, fact, prepared)    live: the operation has computed a part of the result, or chooses when to do a part of the work
+
+`prepared` never changes the result: recovery computes the same from the fact alone.
+
+Facts carry outcomes, not conditions, and applying one twice has no further effect. So recovery may replay facts that the
+snapshot already holds. A fact about a topic that does not exist any more has no effect.
+
+Two kinds of facts are applied when they are decided, before they are written, because later decisions depend on them: evictions
+and leases. If they do not reach the log, recovery reaches the same floor again, or the job is claimable again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from topics.broker.durability.packed_segments import PackedSegment
+from topics.broker.durability.sealed_segments import SealedSegment
+from topics.broker.state import State
+from topics.engine.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
+from topics.engine.group import Group, Position
+from topics.engine.lease import DeliveryImage, Leases, seqs_of
+from topics.engine.partition import Partition
+from topics.engine.router import Router
+from topics.engine.segment import Segment
+from topics.engine.selection import Selection
+from topics.engine.stages import numbered
+from topics.engine.topic import Topic
+from topics.model.archive import Archive
+from topics.model.errors import CorruptStorage
+from topics.model.facts import (
+    DAMAGE,
+    PACKED,
+    RESTART,
+    AliasSet,
+    Appended,
+    ArchiveCleared,
+    ArchiveProgressed,
+    ArchiveSet,
+    ChangesMarked,
+    Copy,
+    DeadLettered,
+    Delayed,
+    Deleted,
+    DeletedBelow,
+    DeletedRuns,
+    Evicted,
+    Fact,
+    Fenced,
+    Forwarded,
+    GroupDropped,
+    GroupMoved,
+    HeadMoved,
+    Leased,
+    Lost,
+    Packed,
+    Repaired,
+    Returned,
+    RouterConfigured,
+    RouterCreated,
+    RouterDeleted,
+    RoutesSet,
+    Sealed,
+    StageApplied,
+    Staged,
+    StagesDropped,
+    TableDropped,
+    TableSet,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+)
+from topics.model.page import Page, part
+from topics.storage.segment_format import segment_base
+
+
+def apply(state: State, fact: Fact, prepared: Any = None) -> Any:
+    """Change the state as the fact says. Return what its function returns: for a delete, the number of records removed."""
+    function = APPLY[type(fact)]
+    return function(state, fact) if prepared is None else function(state, fact, prepared)
+
+
+# Topics
+
+
+def topic_created(state: State, fact: TopicCreated) -> None:
+    state.next_topic_id = max(state.next_topic_id, fact.topic_id + 1)
+    topic = state.creating.pop(fact.topic_id, None)
+    current = state.topics.get(fact.name)
+    if current is not None and current.id < fact.topic_id:
+        # A name that is in use is refused. So the older topic was never created: the sync of its commit failed.
+        state.remove(current.id)
+        current = None
+    if current is None:
+        state.add(topic or state.new_topic(fact.topic_id, fact.name, fact.config, fact.partitions, fact.ts))
+
+
+def topic_configured(state: State, fact: TopicConfigured) -> None:
+    topic = state.by_id.get(fact.topic_id)
+    if topic is None:
+        return
+    before, topic.config = topic.config, fact.config
+    if state.replaying and before.leases_durable and not fact.config.leases_durable:
+        # From here on the log has no facts about leases; those it has are out of date.
+        for partition in topic.partitions:
+            if partition.leases is not None:
+                partition.leases.clear(keep_delays=True)
+    if before.durability == "ephemeral" != fact.config.durability:
+        for partition in topic.partitions:
+            partition.unlogged_below = partition.next_seq
+
+
+def alias_set(state: State, fact: AliasSet) -> None:
+    topic = state.by_id.get(fact.topic_id)
+    if topic is not None:
+        state.set_alias(topic, fact.alias)
+
+
+def routes_set(state: State, fact: RoutesSet) -> None:
+    # The version rises also for a topic that does not exist any more: a pipeline must notice the change.
+    state.versions.routes.reach(fact.version)
+    topic = state.by_id.get(fact.topic_id)
+    if topic is not None:
+        state.unindex_routes(topic)
+        topic.routes = list(fact.routes)
+        state.index_routes(topic)
+
+
+# Records
+
+
+def appended(state: State, fact: Appended, index_later: bool = False) -> None:
+    """`index_later`: leave the tag index to `Partition.tidy_tags`."""
+    topic = state.by_id.get(fact.topic_id)
+    if topic is not None and fact.partition < len(topic.partitions):
+        state.append(topic, topic.partitions[fact.partition], [fact.page], fact.key, index_later=index_later)
+
+
+def deleted(state: State, fact: Deleted | DeletedRuns, prepared: Selection | None = None) -> int:
+    """Return how many records were live. `prepared` has measured them already."""
+    partition = state.partition(fact.topic_id, fact.partition)
+    if partition is None:
+        return 0
+    if prepared is not None:
+        return partition.apply_selection(prepared)
+    return partition.apply_deleted(fact) if isinstance(fact, Deleted) else partition.apply_deleted_runs(fact)
+
+
+def deleted_below(state: State, fact: DeletedBelow) -> int:
+    partition = state.partition(fact.topic_id, fact.partition)
+    return 0 if partition is None else partition.apply_deleted_below(fact)
+
+
+def evicted(state: State, fact: Evicted) -> None:
+    partition = state.partition(fact.topic_id, fact.partition)
+    if partition is not None:
+        partition.apply_evicted(fact)
+
+
+def lost(state: State, fact: Lost) -> None:
+    partition = state.partition(fact.topic_id, fact.partition)
+    if partition is not None:
+        partition.apply_lost(fact)
+
+
+def head_moved(state: State, fact: HeadMoved) -> None:
+    """Records of an ephemeral topic, which are not in the log: a restart loses them and keeps their seqs."""
+    partition = state.partition(fact.topic_id, fact.partition)
+    if partition is not None and state.replaying:
+        partition.apply_head(fact.head)
+
+
+# Segments
+
+
+def sealed(state: State, fact: Sealed) -> None:
+    partition = state.partition(fact.topic_id, fact.partition)
+    if partition is None:
+        return
+    first_seq = fact.segment.first_seq
+    if any([isinstance(each, SealedSegment) and each.first_seq == first_seq for each in partition.segments]):
+        return
+    segment = SealedSegment(state.segment_cache, fact.topic_id, fact.partition, fact.segment)
+    if state.replaying:
+        if not _is_usable(state, partition, segment):
+            return
+        _refill(partition, segment)
+        segment.restore_flags()
+    partition.apply_sealed(segment)
+
+
+def packed(state: State, fact: Packed) -> None:
+    state.next_pack = max(state.next_pack, fact.entry.pack + 1)
+    partition = state.partition(fact.topic_id, fact.partition)
+    if partition is None:
+        return
+    segment = PackedSegment(state.segment_cache, fact.topic_id, fact.partition, fact.entry)
+    if state.replaying:
+        if not _is_usable_entry(state, partition, segment):
+            return
+        _refill(partition, segment)
+    partition.apply_packed(segment)
+
+
+def repaired(state: State, fact: Repaired) -> None:
+    partition = state.partition(fact.topic_id, fact.partition)
+    if partition is None:
+        return
+    segments = [SealedSegment(state.segment_cache, fact.topic_id, fact.partition, info) for info in fact.segments]
+    bases = {segment.base for segment in segments}
+    there = [each for each in partition.segments if each.first_seq <= fact.last and each.last_seq >= fact.first]
+    if not there or any([isinstance(each, SealedSegment) and each.base in bases for each in there]):
+        # The snapshot holds the repaired segments already, or they were dropped since.
+        return
+    for segment in segments:
+        segment.restore_flags()
+    for replaced in partition.replace_range(fact.first, fact.last, segments, fact.lost):
+        if isinstance(replaced, SealedSegment):
+            state.segment_cache.forget_damage(replaced.base)
+        elif isinstance(replaced, PackedSegment):
+            partition.dropped.append(replaced)
+            state.replaced_segments.add(replaced.base)
+    if fact.generation != PACKED:
+        # Also when the segment is not there: in replay its records may come from the log, and its files still exist.
+        state.replaced_segments.add(segment_base(fact.topic_id, fact.partition, fact.first, fact.generation))
+
+
+def _is_usable(state: State, partition: Partition, segment: SealedSegment) -> bool:
+    """Whether the files of a segment whose sealing is replayed exist and are whole.
+
+    If not, its records stay in memory: the log or the snapshot still holds them. Missing files belonged to a segment that was
+    dropped later, as a later fact of the log says.
+    """
+    if not segment.files_exist():
+        return False
+    try:
+        if segment.was_replaced():
+            return False
+        segment.verify()
+        for first, last in _holes_in(partition, segment):
+            segment.check(first, last)
+    except CorruptStorage as error:
+        state.segment_cache.forget_damage(segment.base)
+        state.segment_cache.replaced.append(error)
+        return False
+    return True
+
+
+def _is_usable_entry(state: State, partition: Partition, segment: PackedSegment) -> bool:
+    """The same for an entry of a pack. A missing pack was replaced by a newer one, or its records are gone."""
+    if not segment.files_exist():
+        return False
+    try:
+        state.segment_cache.pack(segment.info.pack)
+        if _holes_in(partition, segment):
+            segment.pages()
+    except CorruptStorage as error:
+        state.segment_cache.forget_damage(segment.damage_key)
+        if error not in state.segment_cache.replaced:
+            state.segment_cache.replaced.append(error)
+        return False
+    return True
+
+
+def _refill(partition: Partition, segment: Segment) -> None:
+    """Restore copies from a segment that was sealed before a power cut lost their source (`_copied`)."""
+    for seq, last in _holes_in(partition, segment):
+        while seq <= last:
+            page = segment.page_at(seq)
+            stop = min(page.last_seq, last)
+            partition.refill(part(page, seq - page.first_seq, stop - page.first_seq + 1))
+            seq = stop + 1
+
+
+def _holes_in(partition: Partition, segment: Segment) -> list[tuple[int, int]]:
+    ranges = [(max(hole.first, segment.first_seq), min(hole.last, segment.last_seq)) for hole in partition.holes]
+    return [each for each in ranges if each[0] <= each[1]]
+
+
+# Queues
+
+
+def _leases(state: State, fact: Leased | Returned | Delayed | DeadLettered) -> Leases | None:
+    partition = state.partition(fact.topic_id, fact.partition)
+    return None if partition is None else partition.leases
+
+
+def leased(state: State, fact: Leased) -> None:
+    leases = _leases(state, fact)
+    # Live, the lease is in effect since it was decided, and may have ended or been extended since.
+    if leases is not None and state.replaying:
+        leases.restore_delivery(
+            DeliveryImage(fact.node, fact.token, fact.deadline, seqs_of(fact.seqs), fact.deliveries)
+        )
+
+
+def returned(state: State, fact: Returned) -> None:
+    partition = state.partition(fact.topic_id, fact.partition)
+    if partition is not None and partition.leases is not None:
+        jobs = zip(seqs_of(fact.seqs), fact.deliveries, strict=True)
+        # A job may have been deleted while its return waited for the log.
+        partition.leases.apply_returned([(seq, count) for seq, count in jobs if partition.is_live(seq)], fact.due)
+
+
+def delayed(state: State, fact: Delayed) -> None:
+    leases = _leases(state, fact)
+    if leases is not None:
+        leases.delay(fact.first_seq, fact.dues)
+
+
+def dead_lettered(state: State, fact: DeadLettered) -> None:
+    leases = _leases(state, fact)
+    if leases is not None:
+        leases.dead_lettered = max(leases.dead_lettered, fact.total)
+
+
+# Groups
+
+
+def group_moved(state: State, fact: GroupMoved) -> None:
+    topic = state.by_id.get(fact.topic_id)
+    if topic is not None:
+        group = topic.groups.get(fact.group)
+        if group is None:
+            group = topic.groups[fact.group] = Group(fact.group)
+        group.positions[fact.partition] = Position(fact.start, fact.acked, fact.ts)
+
+
+def group_dropped(state: State, fact: GroupDropped) -> None:
+    topic = state.by_id.get(fact.topic_id)
+    if topic is not None:
+        topic.groups.pop(fact.group, None)
+
+
+# Stages
+
+
+def stages_dropped(state: State, fact: StagesDropped) -> None:
+    for stage_id in fact.stage_ids:
+        state.stages.drop(stage_id)
+
+
+def stage_applied(state: State, fact: StageApplied, index_later: bool = False) -> None:
+    """The records of the stage become readable, and the stage is dropped."""
+    stage = state.stages.drop(fact.stage_id)
+    topic = state.by_id.get(fact.topic_id)
+    if stage is None or topic is None:
+        return
+    for each, first_seq in zip(stage.parts, fact.first_seqs, strict=True):
+        page = numbered(each.page, first_seq, fact.ts)
+        state.append(topic, topic.partitions[each.partition], [page], index_later=index_later)
+
+
+# Tables and archives
+
+
+def changes_marked(state: State, fact: ChangesMarked) -> None:
+    if fact.topic_id in state.by_id:
+        state.source_positions.apply(fact)
+
+
+def table_set(state: State, fact: TableSet) -> None:
+    state.versions.tables.reach(fact.version)
+    state.tables.put(fact)
+
+
+def table_dropped(state: State, fact: TableDropped) -> None:
+    state.versions.tables.reach(fact.version)
+    state.tables.drop(fact)
+
+
+def archive_set(state: State, fact: ArchiveSet) -> None:
+    state.versions.archives.reach(fact.version)
+    topic = state.by_id.get(fact.topic_id)
+    if topic is not None:
+        archive = Archive(fact.options, fact.begun, fact.ts)
+        if topic.archive is not None and topic.archive.begun == fact.begun:
+            # The same table as before: its progress is kept.
+            archive = structs.replace(topic.archive, options=fact.options, set_ts=fact.ts)
+        topic.archive = archive
+        state.archived[topic.id] = topic
+
+
+def archive_cleared(state: State, fact: ArchiveCleared) -> None:
+    # The version rises also for a topic that does not exist any more, as it does for routes.
+    state.versions.archives.reach(fact.version)
+    topic = state.archived.pop(fact.topic_id, None)
+    if topic is not None:
+        topic.archive = None
+
+
+def archive_progressed(state: State, fact: ArchiveProgressed) -> None:
+    topic = state.by_id.get(fact.topic_id)
+    if topic is not None and topic.archive is not None and topic.archive.begun == fact.begun:
+        topic.archive = topic.archive.progressed(fact.places, fact.table_version, fact.ts)
+
+
+# Routers
+
+
+def router_created(state: State, fact: RouterCreated) -> None:
+    """Has no effect when one of its topics does not exist any more, or the router exists already."""
+    source = state.by_id.get(fact.source_id)
+    routers = state.routers
+    routers.next_id = max(routers.next_id, fact.router_id + 1)
+    if source is None or fact.dest_id not in state.by_id or fact.router_id in routers.by_id:
+        return
+    current = routers.by_name.get(fact.name)
+    if current is not None and current.id < fact.router_id:
+        # As with topics: a name that is in use is refused, so the sync of the older router's commit failed.
+        routers.remove(current.id)
+    routers.add(Router(fact))
+    if state.replaying:
+        state.copy_sources.keep(source)
+
+
+def router_configured(state: State, fact: RouterConfigured) -> None:
+    router = state.routers.by_id.get(fact.router_id)
+    if router is not None:
+        router.options = fact.options
+
+
+def forwarded(state: State, fact: Forwarded, prepared: Sequence[list[Page]] | None = None) -> None:
+    """Make the copies readable and advance their routers. `prepared` has the pages of each copy, in the order of the fact."""
+    for index, copy in enumerate(fact.copies):
+        topic = state.by_id.get(copy.topic_id)
+        if topic is not None and copy.count:
+            if prepared is None:
+                _make_copies(state, fact, copy, topic)
+            else:
+                state.append(topic, topic.partitions[copy.partition], prepared[index])
+        router = state.routers.by_id.get(copy.router_id)
+        if router is not None:
+            router.advance(fact.partition, fact.last, copy.count)
+            if copy.hops:
+                # A copy without records is a gap: it has as many seqs as the source lost.
+                count = copy.count or fact.last - fact.first + 1
+                state.routers.copied(copy.topic_id, copy.partition, copy.first_seq, count, copy.hops)
+
+
+def _make_copies(state: State, fact: Forwarded, copy: Copy, topic: Topic) -> None:
+    """Recovery: make the copies again from the records of the source. The log does not hold them."""
+    partition = topic.partitions[copy.partition]
+    last_seq = copy.first_seq + copy.count - 1
+    if topic.config.durability == "ephemeral":
+        partition.apply_head(last_seq)
+        return
+    if last_seq <= partition.head_seq:
+        return
+    if copy.pages is not None:
+        state.append(topic, partition, copy.pages)
+        return
+    seqs = chosen_seqs(fact.first, fact.last, copy.chosen)
+    source = state.partition(fact.topic_id, fact.partition)
+    known: list[Columns | int] = [copy.count]
+    if source is not None:
+        known = gather(lambda seq: state.copy_sources.find(source, seq), seqs)
+    seq, at = copy.first_seq, 0
+    for columns in known:
+        if isinstance(columns, int):
+            # These records of the source do not exist. With several log shards, as earlier versions wrote them, a power cut
+            # could lose them from another shard: they were not durable, and neither were these copies. Or they are damaged
+            # on disk, and so are the copies, which exist nowhere else.
+            damaged = source is not None and source.is_live(seqs[at])
+            reasons = DAMAGE if damaged else RESTART
+            partition.apply_lost(Lost(topic.id, partition.number, seq, seq + columns - 1, reasons))
+            seq, at = seq + columns, at + columns
+            continue
+        router = state.routers.by_id.get(copy.router_id)
+        columns = shaped(columns, copy.how)
+        if copy.how & STAMP and router is not None:
+            origin = state.by_id[fact.topic_id]
+            run = seqs[at : at + columns.count]
+            columns = stamped(columns, run, router.name, origin.name, origin.epoch, fact.partition)
+        state.append(topic, partition, [columns.page(seq, fact.ts + copy.late_ms)])
+        seq, at = seq + columns.count, at + columns.count
+
+
+APPLY: dict[type, Callable[..., Any]] = {
+    TopicCreated: topic_created,
+    TopicConfigured: topic_configured,
+    TopicDeleted: lambda state, fact: state.remove(fact.topic_id),
+    AliasSet: alias_set,
+    RoutesSet: routes_set,
+    Appended: appended,
+    Deleted: deleted,
+    DeletedRuns: deleted,
+    DeletedBelow: deleted_below,
+    Evicted: evicted,
+    Lost: lost,
+    HeadMoved: head_moved,
+    Sealed: sealed,
+    Packed: packed,
+    Repaired: repaired,
+    Leased: leased,
+    Returned: returned,
+    Delayed: delayed,
+    DeadLettered: dead_lettered,
+    GroupMoved: group_moved,
+    GroupDropped: group_dropped,
+    Staged: lambda state, fact: state.stages.keep(fact),
+    StagesDropped: stages_dropped,
+    StageApplied: stage_applied,
+    Fenced: lambda state, fact: state.stages.fence(fact),
+    ChangesMarked: changes_marked,
+    TableSet: table_set,
+    TableDropped: table_dropped,
+    ArchiveSet: archive_set,
+    ArchiveCleared: archive_cleared,
+    ArchiveProgressed: archive_progressed,
+    RouterCreated: router_created,
+    RouterConfigured: router_configured,
+    RouterDeleted: lambda state, fact: state.routers.remove(fact.router_id),
+    Forwarded: forwarded,
+}

@@ -1,0 +1,1 @@
+"""Operations on queues: claim, ack, nack, extend, push, and dead letters."""

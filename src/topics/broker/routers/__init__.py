@@ -1,0 +1,1 @@
+"""Routers: their definitions, and the forwarding of records."""

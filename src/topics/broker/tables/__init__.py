@@ -1,0 +1,1 @@
+"""Tables, their changes, routes, archives, and the versions of each."""

@@ -1,0 +1,172 @@
+"""Deletes: records are removed on purpose, for good, without a tombstone.
+
+A delete by tag finds its records in slices (see `engine/selection.py`), as of the time of the request: later records are not
+deleted. It is written as one fact and applied at once, so readers and recovery see all of it or nothing. Deletes by tag on
+one partition run one after the other.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from topics.broker.core import Core
+from topics.broker.log.apply import apply
+from topics.broker.log.commit import Commit
+from topics.broker.log.replies import send
+from topics.broker.state import State
+from topics.engine.partition import Partition
+from topics.engine.selection import Selection
+from topics.engine.topic import Topic
+from topics.model.errors import TopicsError, topic_not_found
+from topics.model.facts import DeletedBelow
+from topics.model.match import TagMatch
+
+DeleteReply = Callable[["RecordsGone | TopicsError"], None]
+
+
+class RecordsGone(Struct):
+    """The outcome of a delete: the number of deleted records, and the partition after it."""
+
+    topic: Topic
+    partition: Partition
+    deleted: int
+    sync_ms: float
+
+
+class DeleteRecords(Commit):
+    """A delete of records."""
+
+    __slots__ = ("_core", "_deleted", "_reply", "_selection", "_topic")
+
+    partition: Partition
+
+    def __init__(
+        self,
+        core: Core,
+        topic: Topic,
+        partition: Partition,
+        what: DeletedBelow | Selection,
+        reply: DeleteReply,
+    ) -> None:
+        self._selection = what if isinstance(what, Selection) else None
+        fact = what.fact if isinstance(what, Selection) else what
+        assert fact is not None
+        super().__init__([fact], partition, sync=topic.config.durability == "fsync")
+        self._core = core
+        self._topic = topic
+        self._reply = reply
+        self._deleted = 0
+
+    def apply(self, state: State) -> None:
+        self._deleted = apply(state, self.facts[0], self._selection)
+
+    def after_apply(self) -> None:
+        self._core.tidy_tags(self.partition)
+        self._core.checkpointer.collect_dropped(self.partition, self.lsn)
+
+    def reply(self, error: TopicsError | None) -> None:
+        sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
+        send(self._reply, error or RecordsGone(self._topic, self.partition, self._deleted, sync_ms))
+
+
+class TagDeletes:
+    """Deletes by tag that are running: one for each partition, and those that wait for it."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._waiting: dict[tuple[int, int], deque[Callable[[], None]]] = {}
+
+    def delete(
+        self,
+        topic: Topic,
+        partition: Partition,
+        match: TagMatch,
+        bound: int,
+        reply: DeleteReply,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete the records below `bound` whose tag matches, all of which exist now. `dry_run`: only count them."""
+        key = (topic.id, partition.number)
+
+        def start() -> None:
+            if dry_run:
+                self._count(topic, partition, match, bound, reply)
+            else:
+                self._select(topic, partition, match, bound, reply)
+
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.append(start)
+            return
+        self._waiting[key] = deque()
+        start()
+
+    def _select(self, topic: Topic, partition: Partition, match: TagMatch, bound: int, reply: DeleteReply) -> None:
+        core = self._core
+
+        def over(outcome: RecordsGone | TopicsError) -> None:
+            send(reply, outcome)
+            # The index is updated before the next delete searches it.
+            core.slices.run(partition.forget_tags(match), lambda _, __: self._next(topic, partition))
+
+        def selected(selection: Selection, error: BaseException | None) -> None:
+            if isinstance(error, TopicsError):
+                over(error)
+            elif error is not None:
+                over(TopicsError("internal error"))
+                raise error
+            else:
+                commit(selection)
+
+        def commit(selection: Selection) -> None:
+            if core.parked(topic.name, lambda: commit(selection), over):
+                return
+            try:
+                self._commit(topic, partition, selection, over)
+            except TopicsError as refusal:
+                over(refusal)
+
+        core.slices.run(partition.select(match, bound), selected)
+
+    def _count(self, topic: Topic, partition: Partition, match: TagMatch, bound: int, reply: DeleteReply) -> None:
+        def selected(selection: Selection, error: BaseException | None) -> None:
+            outcome: RecordsGone | TopicsError
+            if error is None:
+                outcome = RecordsGone(topic, partition, selection.count, 0.0)
+            else:
+                outcome = error if isinstance(error, TopicsError) else TopicsError("internal error")
+            send(reply, outcome)
+            self._next(topic, partition)
+
+        self._core.slices.run(partition.select(match, bound), selected)
+
+    def _commit(self, topic: Topic, partition: Partition, selection: Selection, over: DeleteReply) -> None:
+        core = self._core
+        if not core.exists(topic):
+            raise topic_not_found(topic.name)
+        commit_delete(core, topic, partition, selection, over)
+
+    def _next(self, topic: Topic, partition: Partition) -> None:
+        key = (topic.id, partition.number)
+        waiting = self._waiting[key]
+        if waiting:
+            self._core.runtime.call_soon(waiting.popleft())
+        else:
+            del self._waiting[key]
+
+
+def commit_delete(
+    core: Core, topic: Topic, partition: Partition, what: DeletedBelow | Selection, reply: DeleteReply
+) -> None:
+    """Write the delete to the log, apply it and answer. Raises Unavailable when nothing can be written."""
+    commit = DeleteRecords(core, topic, partition, what, reply)
+    if topic.config.durability == "ephemeral":
+        commit.apply(core.state)
+        commit.after_apply()
+        commit.reply(None)
+        return
+    core.committer.check_writable()
+    core.close_group(partition)
+    core.committer.submit(commit)

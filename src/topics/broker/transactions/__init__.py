@@ -1,0 +1,1 @@
+"""Stages and commits: records written ahead and made readable together."""

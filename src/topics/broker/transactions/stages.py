@@ -1,0 +1,416 @@
+"""Stages and commits over several topics: records are stored first, and become readable together, at most once.
+
+A stage holds validated records for one topic that are not readable yet. A commit names stages, or contains records itself, and
+makes all of them readable in one frame of the log: all or none, on every topic. A commit may carry a producer and a batch
+number; the producer's fence is in the same frame, so it never disagrees with the data. A batch at or below the fence is a
+repeat: it changes nothing, and its reply contains what the fence stores.
+
+Only the last batch of a producer is stored. A producer belongs to the key that used it first: otherwise a high batch of another
+key would turn all commits of the owner into repeats (`check_owner`). Stages that are neither committed nor renewed expire.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, structs
+
+from topics.broker.core import Core
+from topics.broker.log.apply import apply
+from topics.broker.log.commit import Commit, FactCommit
+from topics.broker.log.replies import retried, run_each, send
+from topics.broker.log.sync_policy import must_sync
+from topics.broker.state import State
+from topics.broker.topics.append import choose_partition
+from topics.broker.topics.quota import Growth
+from topics.engine.partition import Partition
+from topics.engine.reservation import Reservation
+from topics.engine.stages import numbered
+from topics.engine.topic import Topic
+from topics.model.batch import Batch
+from topics.model.errors import Conflict, Forbidden, NotFound, Throttled, TopicsError, topic_not_found
+from topics.model.facts import (
+    Appended,
+    Fact,
+    Fenced,
+    HeadMoved,
+    Placed,
+    StageApplied,
+    Staged,
+    StagedPart,
+    StagesDropped,
+)
+from topics.model.page import Page
+
+# The tags of a larger commit are indexed in slices afterwards: to index a million tags takes a third of a second.
+MAX_INDEXED_RECORDS = 20_000
+
+
+# Staging
+
+
+def stage(
+    core: Core,
+    stage_id: str,
+    topic: Topic,
+    batches: list[Batch],
+    reply: Callable[[Staged | TopicsError], None],
+    producer: str | None = None,
+) -> None:
+    """Keep the batches for the topic under a new `stage_id`; each goes to the partition an append of it would go to.
+
+    `producer` is the one that will commit the stage, so that it can renew all of its stages together.
+    """
+    expire_stages(core)
+    stages = core.state.stages
+    most = core.limits.max_staged_bytes
+    if most and stages.bytes + sum([batch.size for batch in batches]) > most:
+        raise Throttled(
+            f"stages hold {stages.bytes} bytes; at most {most}", detail={"limit": "max_staged_bytes", "max": most}
+        )
+    core.committer.check_writable()
+    parts = [StagedPart(choose_partition(topic, batch).number, page) for batch in batches for page in batch.parts()]
+    staged = Staged(stage_id, topic.id, parts, core.runtime.now_ms(), producer)
+    # Stages of an ephemeral topic are not logged; the commit keeps their order in the log.
+    logged = topic.config.durability != "ephemeral"
+
+    def applied(_: Commit) -> None:
+        if not logged:
+            stages.keep(staged)
+            stages.unlogged.add(stage_id)
+
+    # Synced whatever the topic's class: the client may discard the records once the stage is acknowledged.
+    facts: list[Fact] = [staged] if logged else [StagesDropped([])]
+    core.committer.submit(FactCommit(facts, lambda error: reply(error or staged), after_apply=applied))
+
+
+def drop_stages(core: Core, stage_ids: list[str]) -> int:
+    """Drop these stages, except those that are being committed; returns how many were dropped.
+
+    Applied at once and logged later: a stage that a crash restores expires.
+    """
+    stages = core.state.stages
+    known = [each for each in stage_ids if each in stages.stages and each not in core.committing_stages]
+    if known:
+        fact = StagesDropped(known)
+        apply(core.state, fact)
+        core.committer.note(fact)
+    return len(known)
+
+
+def expire_stages(core: Core) -> None:
+    """Drop the stages that were neither committed nor renewed for `stage_ttl_ms`."""
+    stages = core.state.stages
+    oldest = core.runtime.now_ms() - core.limits.stage_ttl_ms
+    stale = []
+    for stage_id, renewed_ms in stages.renewed_ms.items():
+        if renewed_ms > oldest:
+            break
+        stale.append(stage_id)
+    stages.expired_total += drop_stages(core, stale)
+
+
+# Committing
+
+
+class Write(Struct):
+    """Records that come with the commit itself."""
+
+    topic: str
+    batch: Batch
+
+
+class CommitRequest(Struct):
+    """What is to become readable together. `producer` and `batch` come together or not at all.
+
+    `prefixes` are those of the key that asks, empty for every name; None where no keys are configured.
+    """
+
+    stage_ids: list[str]
+    writes: list[Write]
+    producer: str | None = None
+    batch: int = 0
+    prefixes: tuple[str, ...] | None = None
+    # Identifies the contents: a repeat of the batch with other contents is refused.
+    digest: str | None = None
+    # What else becomes true together with it, and not without it.
+    facts: list[Fact] = []
+
+
+class Committed(Struct):
+    """The outcome. A repeat of an older batch than the last knows no places any more."""
+
+    placed: list[Placed]
+    deduped: bool
+    batch: int
+    wal_ms: float = 0.0
+    sync_ms: float = 0.0
+
+
+CommitReply = Callable[[Committed | TopicsError], None]
+
+
+class _Piece(Struct):
+    """Records for one partition, from a stage or from the commit itself."""
+
+    stage: Staged | None
+    topic: Topic
+    partition: Partition
+    page: Page
+    # It goes on where the piece before it ends: a large write or stage has several pages.
+    continues: bool = False
+
+
+class _Placed(Struct):
+    """The same records with their seqs."""
+
+    topic: Topic
+    partition: Partition
+    page: Page
+    reservation: Reservation
+
+
+class CommitTogether(Commit):
+    """Everything a commit names becomes readable, and the fence moves, in one frame."""
+
+    __slots__ = ("_core", "_pieces", "_placed", "_reply", "_request")
+
+    def __init__(
+        self,
+        core: Core,
+        request: CommitRequest,
+        pieces: list[_Piece],
+        reply: CommitReply,
+    ) -> None:
+        logs = list({id(piece.partition): piece.partition for piece in pieces}.values())
+        super().__init__([], logs[0] if logs else None, sum([piece.page.count for piece in pieces]))
+        self.others = tuple(logs[1:])
+        fenced = request.producer is not None or bool(request.facts)
+        self.sync = fenced or any([must_sync(each.topic.config, each.partition) for each in pieces])
+        self._core = core
+        self._request = request
+        self._reply = reply
+        self._pieces: list[_Placed] = []
+        self._placed: list[Placed] = []
+        self._place(pieces)
+
+    def apply(self, state: State) -> None:
+        for piece in self._pieces:
+            piece.reservation.settle()
+        index_later = self.records > MAX_INDEXED_RECORDS or None
+        for fact in self.facts:
+            apply(state, fact, index_later if isinstance(fact, Appended | StageApplied) else None)
+        for piece in self._pieces:
+            if piece.topic.config.durability == "ephemeral":
+                # Its records are in no fact. Those of a stage are applied with the stage; appending them again has no effect.
+                state.append(piece.topic, piece.partition, [piece.page])
+        state.stages.commits_total += 1
+
+    def after_apply(self) -> None:
+        core = self._core
+        for piece in self._pieces:
+            core.evict(piece.topic, piece.partition)
+            core.appended(piece.topic, piece.partition, piece.page.size)
+        if self.records > MAX_INDEXED_RECORDS:
+            for each in {id(piece.partition): piece.partition for piece in self._pieces}.values():
+                core.tidy_tags(each)
+
+    def rollback(self) -> None:
+        for piece in reversed(self._pieces):
+            piece.reservation.release()
+
+    def reply(self, error: TopicsError | None) -> None:
+        send(self._reply, error or Committed(self._placed, False, self._request.batch, self.wal_ms, self.sync_ms))
+
+    def release(self) -> None:
+        for stage_id in self._request.stage_ids:
+            run_each(self._core.committing_stages.pop(stage_id, []))
+        _release_producer(self._core, self._request)
+
+    def _place(self, pieces: list[_Piece]) -> None:
+        """Give every piece its seqs and say so in facts."""
+        now_ms = self._core.runtime.now_ms()
+        # One time for all, behind everything that any of their logs holds.
+        ts = max([now_ms, *[piece.partition.last_ts for piece in pieces]])
+        applied: dict[str, StageApplied] = {}
+        for piece in pieces:
+            partition = piece.partition
+            self._core.close_group(partition)
+            reservation = partition.reserve(piece.page.count, piece.page.size, ts)
+            page = numbered(piece.page, reservation.first_seq, ts)
+            self._pieces.append(_Placed(piece.topic, partition, page, reservation))
+            stage_id = None if piece.stage is None else piece.stage.stage_id
+            if piece.continues:
+                before = self._placed[-1]
+                self._placed[-1] = structs.replace(before, count=before.count + page.count)
+            else:
+                self._placed.append(Placed(stage_id, piece.topic.name, partition.number, page.first_seq, page.count))
+            if piece.topic.config.durability == "ephemeral":
+                self.facts.append(HeadMoved(piece.topic.id, partition.number, page.last_seq))
+            elif piece.stage is None or piece.stage.stage_id in self._core.state.stages.unlogged:
+                # Not in the log yet, perhaps because the topic was ephemeral when the stage was made.
+                self.facts.append(Appended(piece.topic.id, partition.number, page, None))
+            if piece.stage is not None:
+                fact = applied.get(piece.stage.stage_id)
+                if fact is None:
+                    fact = applied[piece.stage.stage_id] = StageApplied(piece.stage.stage_id, piece.topic.id, [], ts)
+                    self.facts.append(fact)
+                fact.first_seqs.append(page.first_seq)
+        producer = self._request.producer
+        if producer is not None:
+            fence = self._core.state.stages.fences.get(producer)
+            owner = self._request.prefixes if fence is None or fence.prefixes is None else fence.prefixes
+            prefixes = None if owner is None else list(owner)
+            self.facts.append(Fenced(producer, self._request.batch, self._placed, ts, prefixes, self._request.digest))
+        self.facts += self._request.facts
+
+
+def commit(core: Core, request: CommitRequest, reply: CommitReply) -> None:
+    """Make everything the request names readable, all of it or nothing, unless the producer's fence says it was.
+
+    A producer that belongs to another key is Forbidden, and a repeated batch with another digest is a Conflict: raised, or
+    passed to `reply` if the commit had to wait for an earlier one of the producer.
+    """
+    producer = request.producer
+    stages = core.state.stages
+    if producer is not None:
+        waiting = core.committing.get(producer)
+        if waiting is not None:
+            waiting.append(retried(lambda: commit(core, request, reply), reply))
+            return
+        fence = stages.fences.get(producer)
+        if fence is not None:
+            check_owner(fence, request.prefixes)
+        if fence is not None and request.batch <= fence.batch:
+            _check_repeat(fence, request)
+            stages.repeats_total += 1
+            drop_stages(core, request.stage_ids)
+            reply(Committed(fence.placed if request.batch == fence.batch else [], True, fence.batch))
+            return
+        most = core.limits.max_producers
+        if fence is None and most and len(stages.fences) >= most:
+            raise Throttled(f"{most} producers are known already", detail={"limit": "max_producers", "max": most})
+    names = list(dict.fromkeys([piece.topic.name for piece in _pieces(core, request)]))
+    if producer is not None:
+        # Until the commit is decided: a later batch that overtook it would make it a repeat.
+        core.committing[producer] = []
+    _submit(core, request, names, reply)
+
+
+def _check_repeat(fence: Fenced, request: CommitRequest) -> None:
+    """Raise Conflict for a repeat that carries a digest and is not known to have the same contents.
+
+    Only the digest of the last batch is kept. A client that sends digests repeats its last batch only, so an older batch
+    comes from a client that has started to count again, and to take it for a repeat would lose its records.
+    """
+    if request.digest is None:
+        return
+    detail = {"producer": fence.producer, "batch": request.batch, "fence": fence.batch}
+    if request.batch < fence.batch:
+        raise Conflict(
+            f'batch {request.batch} of producer "{fence.producer}" is below its last batch {fence.batch}, '
+            "and its contents cannot be compared any more; count on from the last batch or use another producer",
+            code="batch_differs",
+            detail=detail,
+        )
+    if fence.digest is not None and fence.digest != request.digest:
+        raise Conflict(
+            f'batch {request.batch} of producer "{fence.producer}" was committed before with other contents',
+            code="batch_differs",
+            detail=detail,
+        )
+
+
+def _submit(core: Core, request: CommitRequest, names: list[str], reply: CommitReply) -> None:
+    """Decide and submit the commit, as soon as none of its topics is being created, changed or deleted, and none of its
+    stages is being committed."""
+
+    def again() -> None:
+        _submit(core, request, names, reply)
+
+    for name in names:
+        if core.parked(name, again, reply):
+            return
+    for stage_id in request.stage_ids:
+        waiting = core.committing_stages.get(stage_id)
+        if waiting is not None:
+            waiting.append(retried(again, reply))
+            return
+    try:
+        core.committer.check_writable()
+        # Looked up again: other requests may have come first while this one was parked.
+        together = CommitTogether(core, request, _pieces(core, request), reply)
+    except TopicsError as error:
+        send(reply, error)
+        _release_producer(core, request)
+        return
+    core.committing_stages.update({stage_id: [] for stage_id in request.stage_ids})
+    core.committer.submit(together)
+
+
+def _release_producer(core: Core, request: CommitRequest) -> None:
+    """The producer's commit is decided; run the commits that waited for it, in order."""
+    if request.producer is not None:
+        run_each(core.committing.pop(request.producer, []))
+
+
+def check_owner(fence: Fenced, prefixes: Sequence[str] | None) -> None:
+    """Raises Forbidden unless a key with these prefixes may use and see the producer.
+
+    A key may if it reaches every name that the owner reaches, whatever the topics of the last batch: the next batch may have
+    others. A producer that was used while no keys were configured has no owner; keys that reach all topics of its last batch
+    may use it.
+    """
+    if not prefixes:
+        return
+    reached = tuple(prefixes)
+    if fence.prefixes is None:
+        allowed = all([each.topic.startswith(reached) for each in fence.placed])
+    else:
+        allowed = bool(fence.prefixes) and all([prefix.startswith(reached) for prefix in fence.prefixes])
+    if not allowed:
+        raise Forbidden(
+            "the producer belongs to a key with other prefixes; take another name", detail={"producer": fence.producer}
+        )
+
+
+def _pieces(core: Core, request: CommitRequest) -> list[_Piece]:
+    """What the request names, in its order. Raises when a stage or topic is missing or something does not fit."""
+    stages = core.state.stages
+    missing = [stage_id for stage_id in request.stage_ids if stage_id not in stages.stages]
+    if missing:
+        raise NotFound(
+            "a stage does not exist (any more); stage its records again",
+            code="stage_not_found",
+            detail={"stages": missing[:100]},
+        )
+    pieces = []
+    for stage_id in request.stage_ids:
+        staged = stages.stages[stage_id]
+        topic = core.state.by_id.get(staged.topic_id)
+        if topic is None:
+            raise NotFound(f'the topic of stage "{stage_id}" was deleted', detail={"stage": stage_id})
+        before = None
+        for each in staged.parts:
+            pieces.append(_Piece(staged, topic, topic.partitions[each.partition], each.page, each.partition == before))
+            before = each.partition
+    for write in request.writes:
+        found = core.state.topics.get(write.topic)
+        if found is None:
+            raise topic_not_found(write.topic)
+        batch = write.batch
+        partition = choose_partition(found, batch)
+        for index, page in enumerate(batch.parts()):
+            pieces.append(_Piece(None, found, partition, page, index > 0))
+    _check_room(core, pieces)
+    return pieces
+
+
+def _check_room(core: Core, pieces: list[_Piece]) -> None:
+    by_partition: dict[int, list[_Piece]] = {}
+    for piece in pieces:
+        by_partition.setdefault(id(piece.partition), []).append(piece)
+    writes = []
+    for some in by_partition.values():
+        pages = [piece.page for piece in some]
+        count, size = sum([page.count for page in pages]), sum([page.size for page in pages])
+        writes.append(Growth(some[0].topic, some[0].partition, count, size, pages))
+    core.quotas.check(*writes)

@@ -1,0 +1,66 @@
+"""`topics table materialize`: run the Spark query that keeps a Delta table equal to a table."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+
+from topics.cli.shared.output import print_line
+from topics.client import Client
+from topics.model.errors import TopicsError
+
+POLL_S = 0.25
+
+
+def materialize_table(arguments: argparse.Namespace) -> int:
+    """Runs until SIGTERM or SIGINT, or with --once until all changes are applied."""
+    from topics.spark.pipeline.session import NoSpark, build_session, require_spark
+
+    try:
+        require_spark()
+        from topics.spark.materialize.job import Materializer
+        from topics.spark.materialize.table import Applied, MaterializeError
+
+        token = arguments.token or os.environ.get("TOPICS_TOKEN") or None
+        with Client(arguments.url, token) as client:
+
+            def show(applied: Applied) -> None:
+                print_line(
+                    {"table": arguments.name, **{name: getattr(applied, name) for name in Applied.__struct_fields__}}
+                )
+
+            try:
+                materializer = Materializer(
+                    client, arguments.name, arguments.delta, arguments.mode, token=token, on_applied=show
+                )
+                spark = build_session(arguments.master, f"topics materialize {arguments.name}")
+                interval = {"processingTime": f"{arguments.interval_ms} milliseconds"}
+                running = materializer.start(spark, **({"availableNow": True} if arguments.once else interval))
+            except MaterializeError as error:
+                print(f"topics: {error}", file=sys.stderr)
+                return 1
+            # After Spark, which has a handler of its own for SIGINT.
+            stop = threading.Event()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stop.set())
+            try:
+                while not stop.is_set() and not running.wait(POLL_S):
+                    pass
+            except Exception as error:  # noqa: BLE001 - whatever ended the query is reported in one line
+                print(f"topics: {_reason(error)}", file=sys.stderr)
+                return 1
+            finally:
+                running.stop()
+                spark.stop()
+    except (NoSpark, TopicsError) as error:
+        print(f"topics: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _reason(error: Exception) -> str:
+    """The last line of an error of Spark that names one of ours; otherwise the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(("topics.", "pyspark.errors.exceptions"))]
+    return (ours or lines or [type(error).__name__])[-1 if ours else 0]

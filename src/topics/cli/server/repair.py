@@ -1,0 +1,137 @@
+"""`topics repair`: turn damaged ranges of a data directory into reported gaps, and list what is lost."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from topics.cli.shared.arguments import Parser, command_parser
+
+if TYPE_CHECKING:
+    from topics.broker.durability.data_directory import DataDirectory
+    from topics.storage.fs import FileSystem
+
+# The exit statuses: nothing is damaged or everything is repaired; with --dry-run something would be repaired; the damage
+# cannot be repaired; nothing could be tried.
+WHOLE, WOULD_REPAIR, DAMAGED, NOT_TRIED = 0, 1, 2, 3
+
+
+def build_parser() -> Parser:
+    parser = command_parser(
+        "repair",
+        "Give up the records in damaged segment files, so that the rest of the data directory is whole. Readers "
+        "get a tombstone for each lost range. What can be read of a damaged file is kept. Damaged files are moved to "
+        "damaged/ in the data directory and are never used again; restore them from a copy instead of repairing if there "
+        "is one. The server must not be running.\n\nExits with 0 when the directory is whole afterwards, 2 when it cannot be "
+        "repaired (a server would refuse to start: restore the named files from a copy), 3 when nothing could be tried. With "
+        "--dry-run, 1 means that there is something to repair.",
+        [
+            "topics check ./topics-data              what is damaged",
+            "topics repair --dry-run ./topics-data   what would be lost",
+            "topics repair ./topics-data             give it up",
+        ],
+    )
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        metavar="DIRECTORY",
+        default=os.environ.get("TOPICS_DATA_DIR") or "./topics-data",
+        help="the data directory (default: TOPICS_DATA_DIR, else ./topics-data)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be lost and change nothing")
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    arguments = build_parser().parse_args(argv)
+
+    from topics.broker.durability.data_directory import DataDirectory, DirectoryInUse
+    from topics.model.errors import CorruptStorage
+    from topics.storage.os_marker import DEFAULT_DIRECTORY
+
+    directory = DataDirectory(arguments.directory, os.environ.get("TOPICS_RUNTIME_DIR") or DEFAULT_DIRECTORY)
+    try:
+        if not directory.fs.list(""):
+            print(f"topics repair: there is no data in {arguments.directory}", file=sys.stderr)
+            return NOT_TRIED
+        directory.open()
+        return _dry_run(directory.fs) if arguments.dry_run else _repair(directory)
+    except DirectoryInUse:
+        print(f"topics repair: a server is using {arguments.directory}; stop it first", file=sys.stderr)
+        return NOT_TRIED
+    except CorruptStorage as error:
+        print(f"damaged: {error}")
+        print(
+            "This cannot be repaired: the damaged part could have said anything. Restore the named files from a copy."
+        )
+        return DAMAGED
+    except OSError as error:
+        print(f"topics repair: {arguments.directory} cannot be repaired: {error}", file=sys.stderr)
+        return NOT_TRIED
+    finally:
+        directory.close()
+
+
+def _dry_run(fs: "FileSystem") -> int:
+    from topics.broker.durability.checkpointer import StorageSettings
+    from topics.broker.durability.recovery import replay
+    from topics.broker.durability.repair import find_damage
+
+    replayed = replay(fs, StorageSettings())
+    damaged = find_damage(fs, replayed.state)
+    for error in replayed.bad_snapshots:
+        print(f"damaged: {error}; an older snapshot holds the same")
+    for segment in damaged:
+        for line in segment.lines():
+            print(line)
+    if not damaged and not replayed.bad_snapshots:
+        print("Nothing is damaged.")
+        return WHOLE
+    lost = sum([segment.lost_records for segment in damaged])
+    print(f"Nothing was changed. A repair loses {lost} records.")
+    return WOULD_REPAIR
+
+
+def _repair(directory: "DataDirectory") -> int:
+    import asyncio
+    import logging
+
+    from topics.broker.broker import Broker
+    from topics.broker.durability.checkpointer import StorageSettings
+    from topics.broker.durability.repair import Repair
+    from topics.broker.runtime.loop_runtime import LoopRuntime
+    from topics.model.errors import TopicsError
+    from topics.model.limits import Limits
+
+    # What is damaged is printed below.
+    logging.getLogger("topics.health").addHandler(logging.NullHandler())
+    # The margin of the server that wrote the log counts, if it is needed; this one adds nothing to it.
+    settings = StorageSettings(margin=1)
+    recovered = directory.recover(settings)
+    for torn in recovered.torn:
+        print(f"cut off {torn.dropped_bytes} bytes of a torn tail: {torn.path} at byte {torn.offset}")
+
+    async def repair() -> int:
+        loop = asyncio.get_running_loop()
+        runtime = LoopRuntime(loop)
+        broker = Broker(directory.fs, runtime, recovered, Limits(), settings)
+        broker.start()
+        repaired: asyncio.Future[Exception | None] = loop.create_future()
+        work = Repair(broker, directory.fs, print, repaired.set_result)
+        work.start()
+        error = await repaired
+        stopped: asyncio.Future[bool] = loop.create_future()
+        broker.stop(stopped.set_result)
+        await stopped
+        runtime.stop()
+        if error is not None:
+            if not isinstance(error, OSError | TopicsError):
+                raise error
+            print(f"topics repair: stopped half-way: {error}; run it again", file=sys.stderr)
+            return NOT_TRIED
+        if not work.repaired and not recovered.bad_snapshots:
+            print("Nothing is damaged.")
+        else:
+            print(f"Repaired: {work.repaired} segments. {work.lost_records} records are lost.")
+        return WHOLE
+
+    return asyncio.run(repair())

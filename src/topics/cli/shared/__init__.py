@@ -1,0 +1,1 @@
+"""What the commands share: arguments, output, times, the connection to a server, and exit codes."""

@@ -1,0 +1,1 @@
+"""The client for asyncio. `topics.client.sync` is generated from it."""

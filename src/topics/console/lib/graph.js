@@ -1,0 +1,62 @@
+// A layered drawing of a directed graph: sources on the left, each node one column behind the farthest that leads to it.
+
+export const NODE_WIDTH = 196;
+export const NODE_HEIGHT = 34;
+const COLUMN = NODE_WIDTH + 120;
+const ROW = NODE_HEIGHT + 22;
+const MARGIN = 8;
+
+/** edges: [{ from, to }]. Answers nodes with x and y, and a path for each edge. */
+export function layout(edges) {
+  const names = [...new Set(edges.flatMap(({ from, to }) => [from, to]))];
+  const column = new Map(names.map((name) => [name, 0]));
+  // Longest paths; a cycle ends after as many rounds as there are nodes.
+  for (let round = 0; round < Math.min(names.length, 24); round += 1) {
+    let moved = false;
+    for (const { from, to } of edges) {
+      if (column.get(to) < column.get(from) + 1 && column.get(from) + 1 < names.length) {
+        column.set(to, column.get(from) + 1);
+        moved = true;
+      }
+    }
+    if (!moved) break;
+  }
+  const columns = [];
+  for (const name of names) (columns[column.get(name)] ??= []).push(name);
+  const filled = columns.filter(Boolean);
+  const place = new Map();
+  filled.forEach((members, index) => {
+    // Below each other in the order of where their edges come from, so that few edges cross.
+    const weight = (name) => {
+      const rows = edges
+        .filter(({ from, to }) => to === name && place.has(from))
+        .map(({ from }) => place.get(from).row);
+      return rows.length ? rows.reduce((sum, row) => sum + row, 0) / rows.length : 0;
+    };
+    const ordered = members
+      .map((name) => [weight(name), name])
+      .sort(([a, left], [b, right]) => a - b || left.localeCompare(right));
+    ordered.forEach(([, name], row) =>
+      place.set(name, { name, row, x: MARGIN + index * COLUMN, y: MARGIN + row * ROW }),
+    );
+  });
+  const links = edges.map((edge) => {
+    const start = place.get(edge.from);
+    const end = place.get(edge.to);
+    const from = { x: start.x + NODE_WIDTH, y: start.y + NODE_HEIGHT / 2 };
+    const to = { x: end.x, y: end.y + NODE_HEIGHT / 2 };
+    const bend = Math.max(40, Math.abs(to.x - from.x) / 2);
+    return {
+      edge,
+      path: `M${from.x} ${from.y}C${from.x + bend} ${from.y} ${to.x - bend} ${to.y} ${to.x - 2} ${to.y}`,
+      middle: { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 },
+    };
+  });
+  const rows = Math.max(...filled.map((members) => members.length));
+  return {
+    nodes: [...place.values()],
+    links,
+    width: 2 * MARGIN + (filled.length - 1) * COLUMN + NODE_WIDTH,
+    height: 2 * MARGIN + rows * ROW - (ROW - NODE_HEIGHT),
+  };
+}

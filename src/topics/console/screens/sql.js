@@ -1,0 +1,191 @@
+// SQL: statements about topics, groups and routes; SELECT over the system tables.
+
+import { post } from "../lib/api.js";
+import { h, replace, setText } from "../lib/dom.js";
+import { duration, plural, time } from "../lib/format.js";
+import { dataTable } from "../lib/table.js";
+import { action, card, copy, errorBox, toast } from "../lib/widgets.js";
+
+const STORED = "topics.sql";
+const MAX_HISTORY = 50;
+const MAX_ROWS = 2000;
+const TABLES = {
+  "system.topics": "SELECT topic_id, type, count, bytes, durability\nFROM system.topics\nORDER BY bytes DESC\nLIMIT 50",
+  "system.consumer_groups": "SELECT * FROM system.consumer_groups ORDER BY lag_records DESC",
+  "system.topic_offsets": "SELECT * FROM system.topic_offsets",
+  "system.queues": "SELECT * FROM system.queues",
+  "system.routers": "SELECT * FROM system.routers",
+  "system.topic_routes": "SELECT * FROM system.topic_routes",
+  "system.tables": "SELECT * FROM system.tables",
+  "system.archives": "SELECT * FROM system.archives",
+  "system.pipelines": "SELECT * FROM system.pipelines",
+  "system.settings": "SELECT * FROM system.settings",
+};
+
+export const title = () => "SQL";
+
+/** A value as a field of a CSV file. Texts that a spreadsheet would run as a formula get a quote in front. */
+function csvField(value) {
+  let text =
+    value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+  if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+  return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+const toCsv = ({ columns, rows }) => [columns, ...rows].map((row) => row.map(csvField).join(",")).join("\r\n");
+
+export async function open(screen) {
+  const editor = h("textarea", {
+    rows: "8",
+    spellcheck: "false",
+    "aria-label": "SQL statement",
+    value: screen.value("q", TABLES["system.topics"]),
+  });
+  const output = h("div");
+  const status = h("span", { class: "muted num", role: "status" }, "Ctrl+Enter runs the statement");
+  const past = h("ul", { class: "grid" });
+  let result = null;
+  const stored = read();
+
+  async function run() {
+    const sql = editor.value.trim();
+    if (!sql) return;
+    screen.setValues({ q: sql }, { push: sql !== screen.value("q") });
+    setText(status, "Running");
+    const began = performance.now();
+    try {
+      result = await post("/api/sql", { sql }, { signal: screen.signal });
+      setText(
+        status,
+        `${result.message ?? plural(result.rows.length, "row")} in ${duration(performance.now() - began)}`,
+      );
+      replace(output, resultTable(result));
+      keep(stored, sql);
+      drawHistory();
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      result = null;
+      setText(status, "Failed");
+      replace(output, h("div", { class: "card-body" }, errorBox(error)));
+    }
+  }
+  const download = () => {
+    if (!result) {
+      toast("Run a statement first.", "bad");
+      return;
+    }
+    const url = URL.createObjectURL(new Blob([toCsv(result)], { type: "text/csv" }));
+    h("a", { href: url, download: "topics.csv" }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
+  };
+  const put = (text) => {
+    editor.value = text;
+    editor.focus();
+  };
+  function drawHistory() {
+    replace(
+      past,
+      stored.map(({ sql, ts }) =>
+        h(
+          "li",
+          {},
+          h(
+            "button",
+            { type: "button", class: "plain", title: sql, on: { click: () => put(sql) } },
+            h("code", {}, sql.slice(0, 60).replaceAll("\n", " ")),
+          ),
+          h("span", { class: "muted small" }, ` ${time(ts)}`),
+        ),
+      ),
+      stored.length ? null : h("li", { class: "muted" }, "Statements that ran appear here."),
+    );
+  }
+  editor.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      run();
+    }
+  });
+  screen.show(
+    h("div", { class: "head" }, h("h1", {}, "SQL")),
+    h(
+      "div",
+      { class: "grid split" },
+      card("Statement", {
+        actions: [status, action("Run", { kind: "primary", run })],
+        body: h("div", { class: "card-body" }, editor),
+      }),
+      h(
+        "div",
+        { class: "grid" },
+        card("Tables", {
+          body: h(
+            "div",
+            { class: "card-body toolbar" },
+            Object.entries(TABLES).map(([name, sql]) =>
+              h("button", { type: "button", class: "small", on: { click: () => put(sql) } }, name),
+            ),
+          ),
+        }),
+        card("History", { body: h("div", { class: "card-body" }, past) }),
+      ),
+    ),
+    card("Result", {
+      id: "result",
+      actions: [
+        action("Copy CSV", { run: () => (result ? copy(toCsv(result)) : toast("Run a statement first.", "bad")) }),
+        action("Download CSV", { run: download }),
+      ],
+      body: output,
+    }),
+  );
+  replace(output, h("p", { class: "card-body muted" }, "The result appears here."));
+  drawHistory();
+  if (screen.value("q")) await run();
+}
+
+function resultTable({ columns, rows, message }) {
+  if (!columns.length) return h("p", { class: "card-body" }, message ?? "Done.");
+  const shown = rows.slice(0, MAX_ROWS).map((row, index) => ({ row, index }));
+  const table = dataTable({
+    label: "Result",
+    key: (each) => each.index,
+    columns: columns.map((title, index) => ({
+      title,
+      class: typeof rows[0]?.[index] === "number" ? "right" : "",
+      cell: ({ row }) =>
+        row[index] === null
+          ? h("span", { class: "muted" }, "null")
+          : typeof row[index] === "object"
+            ? JSON.stringify(row[index])
+            : String(row[index]),
+    })),
+    empty: () => h("p", { class: "card-body muted" }, "No rows."),
+  });
+  table.update(shown);
+  const cut =
+    rows.length > MAX_ROWS
+      ? h("p", { class: "card-body muted" }, `Only the first ${MAX_ROWS} rows are shown; the CSV has all.`)
+      : null;
+  return h("div", {}, table.node, cut);
+}
+
+function read() {
+  try {
+    return JSON.parse(sessionStorage.getItem(STORED)) ?? [];
+  } catch {
+    return [];
+  }
+}
+
+function keep(stored, sql) {
+  const at = stored.findIndex((each) => each.sql === sql);
+  if (at >= 0) stored.splice(at, 1);
+  stored.unshift({ sql, ts: Date.now() });
+  stored.splice(MAX_HISTORY);
+  try {
+    sessionStorage.setItem(STORED, JSON.stringify(stored));
+  } catch {
+    // Storage can be blocked: the history lasts as long as the screen.
+  }
+}

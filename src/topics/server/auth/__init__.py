@@ -1,0 +1,1 @@
+"""Authentication, authorization, browser origins and the roots of archives."""

@@ -1,0 +1,1 @@
+"""The process, its settings, logs, metrics, health and connection limits."""

@@ -1,0 +1,1 @@
+"""POST /api/sql, the SELECT workers and the system tables."""

@@ -1,0 +1,1 @@
+"""HTTP handlers of tables, changes, routes, archives and pipelines."""

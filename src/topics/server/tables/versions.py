@@ -1,0 +1,27 @@
+"""Long polls on a version: a reader of routes, tables or archives waits until something has changed.
+
+    ?version=7&wait_ms=20000    answer when the version is another one than this, or when the time is over
+
+A version rises with every change and is never used twice: readers with the same version have the same data.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from topics.broker.core import Version
+from topics.server.long_poll import LongPoll
+from topics.server.operations import Call
+
+
+def answer_version(call: Call[Any, Any], version: Version, answer: Callable[[], None]) -> None:
+    """Call `answer` once, for a query with the fields of VersionQuery: now, or when the version is not the given one any
+    more, or when the time is over.
+    """
+    wait_ms = min(call.query.wait_ms, call.broker.limits.max_wait_ms)
+    if call.query.version != version.now or not wait_ms:
+        answer()
+        return
+    poll = LongPoll(call.broker, call.request, answer)
+    poll.watch_version(version)
+    poll.wait(wait_ms)
+    poll.cancel_on_disconnect()

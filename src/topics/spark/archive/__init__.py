@@ -1,0 +1,1 @@
+"""The archive job, and reading a topic's history from its archive."""

@@ -1,0 +1,1 @@
+"""`format("topics")`: the source and the sink of Spark for topics."""

@@ -1,0 +1,277 @@
+"""The source: batch and streaming readers over ranges of seqs.
+
+Every worker imports this file, some workers once for each batch. Imports that only archives need (pyarrow's datasets load
+pandas, half a second of CPU) are therefore inside the functions that read archives.
+"""
+
+import time
+from collections.abc import Iterator, MutableMapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from topics.client import Client
+from topics.model.errors import TopicsError
+from topics.spark.connector.options import EARLIEST, LATEST, BadOption, SourceOptions, sink_options, source_options
+from topics.spark.connector.payloads import VARIANT_SCHEMA, Converter, converter
+from topics.spark.connector.planning import (
+    Offset,
+    PartitionState,
+    available,
+    check_deleted,
+    first_offset,
+    last_offset,
+    look,
+    moved,
+    ranges_between,
+)
+from topics.spark.connector.ranges import Part, SeqRange, cut, cut_to, pack, share
+from topics.spark.connector.reading import SCHEMA, Elsewhere, combined, read_range
+from topics.spark.connector.sink import BatchWriter, StreamWriter, check_columns
+
+# How long a query that has caught up waits at the server for the next record before Spark asks again.
+WAIT_MS = 500
+# The number of topics one request may wait for. Records of other topics are seen when the request ends.
+MAX_WAIT_TOPICS = 10_000
+
+
+class TopicsDataSource(DataSource):
+    """`format("topics")`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics"
+
+    def schema(self) -> str:
+        return VARIANT_SCHEMA if source_options(self.options).payload == "variant" else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = source_options(self.options)
+        return BatchReader(options, converter(schema, options.payload, on_data_loss=options.on_data_loss))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        options = source_options(self.options)
+        if options.bounds_a_batch:
+            raise BadOption("options that begin with ending are for batch queries: a stream has no end")
+        return StreamReader(options, converter(schema, options.payload, on_data_loss=options.on_data_loss))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        options = sink_options(self.options)
+        check_columns(options, schema, overwrite)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        options = sink_options(self.options)
+        if not options.atomic:
+            raise BadOption("atomic=false is for batch writes: a micro-batch of a stream is always written as a whole")
+        check_columns(options, schema, overwrite)
+        return StreamWriter(options)
+
+
+class RangePartition(InputPartition):
+    """What one task reads. Its values are sent to the executors."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(list(parts))
+
+    @property
+    def parts(self) -> list[Part]:
+        found: list[Part] = self.value
+        return found
+
+
+class _RangeReader:
+    """The part that the batch and the streaming reader share."""
+
+    def __init__(self, options: SourceOptions, convert: Converter | None = None) -> None:
+        self._options = options
+        self._convert = convert
+
+    def _read(self, partition: InputPartition) -> Iterator[Any]:
+        records = self._read_records(partition)
+        if self._convert is None:
+            return records
+        return chain.from_iterable(map(self._convert, records))
+
+    def _read_records(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangePartition)
+        parts = partition.parts
+        if not parts:
+            return
+        with self._options.connecting.client() as client:
+            if len(parts) == 1:
+                yield from self._read_part(client, parts[0])
+            else:
+                yield from combined(chain.from_iterable([self._read_part(client, part) for part in parts]))
+
+    def _read_part(self, client: Client, part: Part) -> Iterator[Any]:
+        options = self._options
+        if part.uri is not None:
+            from topics.spark.connector.archive_reader import read_archived
+
+            yield from read_archived(part, options.on_data_loss)
+            return
+        yield from read_range(
+            client,
+            part.wanted,
+            transport=options.connecting.transport,
+            on_data_loss=options.on_data_loss,
+            elsewhere=_archives(client, options) if options.history else None,
+        )
+
+    def _planned(self, client: Client, ranges: list[SeqRange]) -> list[RangePartition]:
+        least, most = self._options.min_partitions, self._options.max_task_seqs
+        if self._options.history:
+            from topics.spark.connector.archive_reader import Histories
+
+            parts = Histories(client).split(cut_to(ranges, most), least)
+        else:
+            parts = [Part(each) for each in cut_to(cut(ranges, least), most)]
+        return [RangePartition(task) for task in pack(parts, least, most)]
+
+
+def _archives(client: Client, options: SourceOptions) -> Elsewhere:
+    from topics.spark.connector.archive_reader import recovered
+
+    return partial(recovered, client, on_data_loss=options.on_data_loss)
+
+
+class BatchReader(_RangeReader, DataSourceReader):
+    def partitions(self) -> Sequence[InputPartition]:
+        with self._options.connecting.client() as client:
+            states = look(client, self._options)
+            start = first_offset(client, self._options, EARLIEST, states)
+            end = last_offset(client, self._options, states)
+            # Spark refuses an empty list.
+            return self._planned(client, ranges_between(start, end)) or [RangePartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._read(partition)
+
+
+class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, convert: Converter | None = None) -> None:
+        super().__init__(options, convert)
+        self._target: dict[tuple[str, int], int] | None = None
+        # When it was first seen that there are fewer seqs than minOffsetsPerTrigger.
+        self._short_since_s: float | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        with self._options.connecting.client() as client:
+            # A query with history=all starts at the earliest record unless an option says otherwise.
+            default = EARLIEST if self._options.history else LATEST
+            return first_offset(client, self._options, default, look(client, self._options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return ReadMaxRows(self._options.max_offsets)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        with self._options.connecting.client() as client:
+            self._target = {(state.topic, state.partition): state.head for state in look(client, self._options, {})}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        options = self._options
+        with options.connecting.client() as client:
+            states = look(client, options, start)
+            check_deleted(options, start, states)
+            waiting = available(start, states)
+            if self._target is not None:
+                waiting = {
+                    key: max(0, min(seqs, self._target.get(key, 0) + 1 - _at(start, key)))
+                    for key, seqs in waiting.items()
+                }
+            elif sum(waiting.values()) < max(1, options.min_offsets):
+                _wait(client, states)
+                states = look(client, options, start)
+                check_deleted(options, start, states)
+                waiting = available(start, states)
+                if self._is_too_short(sum(waiting.values())):
+                    return start
+            taken = waiting if isinstance(limit, ReadAllAvailable) else share(waiting, _most(limit, options))
+            return moved(start, states, taken)
+
+    def _is_too_short(self, seqs: int) -> bool:
+        """Whether a batch must wait for more seqs. It waits for `maxTriggerDelay` at most."""
+        if seqs >= self._options.min_offsets or not seqs:
+            self._short_since_s = None
+            return False
+        now_s = time.monotonic()
+        if self._short_since_s is None:
+            self._short_since_s = now_s
+        if now_s - self._short_since_s < self._options.max_trigger_delay_ms / 1000:
+            return True
+        self._short_since_s = None
+        return False
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        try:
+            with self._options.connecting.client() as client:
+                offset: Offset = {}
+                for state in look(client, self._options, {}):
+                    offset.setdefault(state.topic, {"epoch": state.epoch})[str(state.partition)] = state.head + 1
+                return offset
+        except TopicsError:
+            return None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with self._options.connecting.client() as client:
+            return self._planned(client, ranges_between(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        group = self._options.group
+        if group is None:
+            return
+        with self._options.connecting.client() as client:
+            for topic, partitions in end.items():
+                for number, seq in partitions.items():
+                    if number != "epoch" and seq > 1:
+                        _show_progress(client, topic, group, int(number), seq - 1)
+
+    def stop(self) -> None:
+        pass
+
+
+def _wait(client: Any, states: list[PartitionState]) -> None:
+    """Wait until a partition has a new record, with one long-polling request."""
+    known: dict[str, dict[int, int]] = {}
+    for state in states:
+        if state.topic in known or len(known) < MAX_WAIT_TOPICS:
+            known.setdefault(state.topic, {})[state.partition] = state.head
+    client.heads(known, wait_ms=WAIT_MS)
+
+
+def _at(start: dict[str, Any], key: tuple[str, int]) -> int:
+    topic, partition = key
+    return int(start.get(topic, {}).get(str(partition), 1))
+
+
+def _most(limit: ReadLimit, options: SourceOptions) -> int:
+    return limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_offsets
+
+
+def _show_progress(client: Any, topic: str, group: str, partition: int, offset: int) -> None:
+    """Report the cursor for the lag display. Spark's checkpoint holds the position, so an error here does not fail the query."""
+    try:
+        client.ack_group(topic, group, offset, partition=partition)
+    except TopicsError:
+        pass

@@ -1,0 +1,1 @@
+"""The pipeline: one Spark driver that runs the route, archive and Delta jobs of a server."""

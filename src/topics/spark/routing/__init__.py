@@ -1,0 +1,1 @@
+"""Routing: changes of a table become records of the topics that its routes name."""

@@ -1,0 +1,123 @@
+"""The sink of a routing query: stage messages in the tasks, make all of a batch readable with one fenced commit.
+
+    route INT, partition INT, data STRING, meta STRING, event STRING, src_partition INT, src_seq BIGINT, epoch BIGINT, tasks INT
+
+A row with a positive `route` is a message; a negative one is a code of `codes.py`: a condition that could not be evaluated, or
+an event that no route is for. `event` is set where SQL could not make the payload or the partition: then Python does.
+
+The commit has the fence (query id, batch id): a batch that is run again finds its commit made, or makes it. A batch of one task
+is committed by that task, which has a connection already; a larger one by the driver.
+
+Spark imports this module in a new process twice per batch: all that is slow to import is imported where it is needed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+NAME = "topics_routed"
+COLUMNS = ("route", "partition", "data", "meta", "event", "src_partition", "src_seq", "epoch", "tasks")
+
+
+class MessageSink(DataSource):
+    """For a stream, and with `queryId` and `batchId` for a batch. Options: `url`, `token`, `targets` (JSON, see `targets.py`), `report` (a file on the driver), `portions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "MessageWriter":  # noqa: N802 - Spark's name
+        options = {name.lower(): value for name, value in self.options.items()}
+        return MessageWriter(
+            options["url"],
+            options.get("token"),
+            options["targets"],
+            options.get("report"),
+            options.get("portions") == "true",
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> "ReplayWriter":
+        options = {name.lower(): value for name, value in self.options.items()}
+        return ReplayWriter(
+            options["url"], options.get("token"), options["targets"], options["queryid"], int(options["batchid"])
+        )
+
+
+@dataclass
+class TaskResult(WriterCommitMessage):
+    """What one task did: its report, encoded, and whether it has committed its messages itself."""
+
+    query_id: str
+    report: bytes
+    committed: bool
+
+
+class MessageWriter(DataSourceStreamArrowWriter):
+    def __init__(self, url: str, token: str | None, targets: str, report: str | None, portions: bool) -> None:
+        self._url = url
+        self._token = token
+        self._targets = targets
+        self._report = report
+        self._portions = portions
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from topics.spark.routing.task import run_task
+
+        return run_task(self._url, self._token, self._targets, iterator, portions=self._portions)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        results: list[TaskResult] = [each for each in messages if each is not None]
+        if not results:
+            return
+        if len(results) == 1 and results[0].committed:
+            reports = [results[0].report]
+        else:
+            from topics.spark.routing.task import commit_batch
+
+            reports = commit_batch(self._url, self._token, results, batchId)
+        if self._report is not None:
+            from topics.spark.routing.report import add_to_file
+
+            add_to_file(self._report, batchId, reports)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        from topics.spark.routing.task import drop_batch
+
+        drop_batch(self._url, self._token, [each.report for each in messages if each is not None])
+
+
+class ReplayWriter(DataSourceArrowWriter):
+    """Writes one step of a replay. Its ids are given, as a batch job has none of its own."""
+
+    def __init__(self, url: str, token: str | None, targets: str, query_id: str, batch: int) -> None:
+        self._url = url
+        self._token = token
+        self._targets = targets
+        self._query_id = query_id
+        self._batch = batch
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from topics.spark.routing.task import run_task
+
+        ids = (self._query_id, self._batch)
+        return run_task(self._url, self._token, self._targets, iterator, portions=False, ids=ids)
+
+    def commit(self, messages: list[Any]) -> None:
+        from topics.spark.routing.task import commit_batch
+
+        results = [each for each in messages if each is not None]
+        if results:
+            commit_batch(self._url, self._token, results, self._batch)
+
+    def abort(self, messages: list[Any]) -> None:
+        from topics.spark.routing.task import drop_batch
+
+        drop_batch(self._url, self._token, [each.report for each in messages if each is not None])

@@ -1,0 +1,1 @@
+"""Encodings without I/O: bytes to values and values to bytes."""

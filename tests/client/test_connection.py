@@ -1,0 +1,332 @@
+"""How the server is reached: TLS with our own authority and certificate, proxies, users, time-outs; no credential is shown."""
+
+import datetime
+import ipaddress
+import logging
+import pickle
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.client.conftest import make_client
+from topics.client import NO_RETRY, AsyncClient, Client, InvalidRequest, RetryPolicy, ServerUnreachable, Unauthorized
+from topics.client.address import find_address, find_proxy
+from topics.server.ops.settings import load_settings
+from topics.testing.server import running_server
+
+PASSWORD = "correct horse battery"
+TOKEN = "secret-token-of-the-test"
+VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "TOPICS_URL", "TOPICS_TOKEN")
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+class Certificates:
+    """An authority, and certificates for 127.0.0.1 and for a client, as files."""
+
+    def __init__(self, directory: Path) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.ca = directory / "ca.pem"
+        self._issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "the authority of the test")])
+        self.ca.write_bytes(self._signed(self._issuer, self._key, authority=True))
+        self.server, self.client = directory / "server.pem", directory / "client.pem"
+        for path in (self.server, self.client):
+            key = ec.generate_private_key(ec.SECP256R1())
+            name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, path.stem)])
+            private = key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+            path.write_bytes(private + self._signed(name, key, authority=False))
+
+    def _signed(self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool) -> bytes:
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+        if authority:
+            usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+            builder = builder.add_extension(usage, critical=True)
+        else:
+            address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+            builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+class Forwarder:
+    """Forwards connections to a server: with TLS in front of it, or as an HTTP proxy that records what it is asked for."""
+
+    def __init__(self, url: str, *, context: ssl.SSLContext | None = None, proxy: bool = False) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname, parts.port)
+        self._context = context
+        self._proxy = proxy
+        self.heads: list[bytes] = []
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            if self._context is not None:
+                connection = self._context.wrap_socket(connection, server_side=True)
+            first = b""
+            if self._proxy:
+                while b"\r\n\r\n" not in first:
+                    first += connection.recv(65536)
+                head, _, rest = first.partition(b"\r\n\r\n")
+                self.heads.append(head)
+                line, _, headers = head.partition(b"\r\n")
+                method, target, version = line.split(b" ")
+                if method == b"CONNECT":
+                    host, _, port = target.decode().partition(":")
+                    self._target = (host, int(port))
+                    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                    first = b""
+                else:
+                    path = b"/" + target.split(b"/", 3)[3]
+                    headers += b"\r\nConnection: close"
+                    first = b" ".join((method, path, version)) + b"\r\n" + headers + b"\r\n\r\n" + rest
+            with socket.create_connection(self._target) as server:
+                server.sendall(first)
+                back = threading.Thread(target=self._copy, args=(server, connection), daemon=True)
+                back.start()
+                self._copy(connection, server)
+                back.join(30)
+        except OSError:
+            pass
+        finally:
+            connection.close()
+
+    def _copy(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def tls(url: str, certificates: Certificates) -> Iterator[Forwarder]:
+    """A server that shows a certificate and requires one."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.ca))
+    context.load_cert_chain(certificates.server)
+    context.verify_mode = ssl.CERT_REQUIRED
+    forwarder = Forwarder(url, context=context)
+    yield forwarder
+    forwarder.close()
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Forwarder]:
+    forwarder = Forwarder(url, proxy=True)
+    yield forwarder
+    forwarder.close()
+
+
+def test_tls_with_our_own_authority_and_a_client_certificate(
+    kind: str, tls: Forwarder, certificates: Certificates, topic: str
+) -> None:
+    client = make_client(
+        kind, f"https://127.0.0.1:{tls.port}", ca=str(certificates.ca), client_certificate=str(certificates.client)
+    )
+    assert client.append(topic, [1]).created
+    watching = client.watch(topic)
+    assert next(watching).record.data == 1
+    watching.close()
+    client.close()
+
+
+def test_tls_is_refused_without_the_authority_or_the_certificate(
+    kind: str, tls: Forwarder, certificates: Certificates
+) -> None:
+    for options in ({}, {"ca": str(certificates.ca)}):
+        client = make_client(kind, f"https://127.0.0.1:{tls.port}", **options)
+        with pytest.raises(ServerUnreachable):
+            client.health()
+        client.close()
+
+
+def test_requests_go_through_a_proxy(kind: str, proxy: Forwarder, url: str, topic: str) -> None:
+    client = make_client(kind, url, proxy=f"http://ada:secret@127.0.0.1:{proxy.port}")
+    assert client.append(topic, [1]).created
+    assert [record.data for record in client.read(topic)] == [1]
+    assert len(proxy.heads) >= 2
+    assert proxy.heads[0].startswith(f"POST {url}/v0/topics/{topic}".encode())
+    assert b"Proxy-Authorization: Basic YWRhOnNlY3JldA==" in proxy.heads[0]
+    assert "secret" not in repr(client) + repr(find_address(url, proxy="http://ada:secret@127.0.0.1:1"))
+    client.close()
+
+
+def test_tls_goes_through_a_tunnel_of_the_proxy(
+    kind: str, proxy: Forwarder, tls: Forwarder, certificates: Certificates, topic: str
+) -> None:
+    client = make_client(
+        kind,
+        f"https://127.0.0.1:{tls.port}",
+        proxy=f"http://127.0.0.1:{proxy.port}",
+        ca=str(certificates.ca),
+        client_certificate=str(certificates.client),
+    )
+    assert client.append(topic, [1]).created
+    assert proxy.heads[0].startswith(f"CONNECT 127.0.0.1:{tls.port} HTTP/1.1".encode())
+    client.close()
+
+
+def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://plain:3128")
+    monkeypatch.setenv("https_proxy", "secure:3129")
+    monkeypatch.setenv("NO_PROXY", "example.com, .internal")
+    plain, secure = find_proxy("http", "topics.org", None), find_proxy("https", "topics.org", None)
+    assert plain is not None
+    assert secure is not None
+    assert (plain.host, plain.port, secure.host, secure.port) == ("plain", 3128, "secure", 3129)
+    for host in ("example.com", "a.example.com", "b.internal", "localhost", "127.0.0.1", "::1"):
+        assert find_proxy("http", host, None) is None
+    assert find_proxy("http", "topics.org", "") is None
+    with pytest.raises(InvalidRequest, match="not supported"):
+        find_proxy("http", "topics.org", "socks5://proxy:1080")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    root = tmp_path_factory.mktemp("guarded")
+    users = f'[[users]]\nname = "ada"\npassword = "{PASSWORD}"\nrole = "dba"\n'
+    (root / "server.toml").write_text(f'[auth]\njwt_secret = "a secret that is long enough for it"\n{users}')
+    environment = {
+        "TOPICS_PORT": "0",
+        "TOPICS_DATA_DIR": str(root / "data"),
+        "TOPICS_CONFIG": str(root / "server.toml"),
+        "TOPICS_API_KEYS": TOKEN,
+    }
+    with running_server(load_settings(environment)) as url:
+        yield url
+
+
+def test_a_login_a_token_and_a_password_let_in(kind: str, guarded: str, topic: str) -> None:
+    stranger = make_client(kind, guarded)
+    with pytest.raises(Unauthorized):
+        stranger.append(topic, [1])
+    with pytest.raises(Unauthorized):
+        stranger.login("ada", "wrong")
+    given = stranger.login("ada", PASSWORD)
+    assert given.role == "dba"
+    assert given.access_token not in repr(given)
+    assert stranger.append(topic, [1]).created
+    stranger.close()
+    in_url = guarded.replace("http://", f"http://ada:{PASSWORD.replace(' ', '%20')}@")
+    ways: list[tuple[str, dict[str, Any]]] = [
+        (guarded, {"token": TOKEN}),
+        (guarded, {"username": "ada", "password": PASSWORD}),
+        (in_url, {}),
+    ]
+    for url, options in ways:
+        client = make_client(kind, url, **options)
+        assert client.info(topic).count == 1
+        client.close()
+
+
+def test_clients_with_other_options_share_the_login(guarded: str, topic: str) -> None:
+    with Client(guarded) as client:
+        other = client.with_options(retry=NO_RETRY)
+        client.login("ada", PASSWORD)
+        assert other.append(topic, [1]).created
+
+
+def test_credentials_that_contradict_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="both"):
+        Client(token="t", username="ada", password="p")
+    with pytest.raises(InvalidRequest, match="belong together"):
+        Client(username="ada")
+
+
+def test_no_credential_is_shown_anywhere(kind: str, guarded: str, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="topics.client")
+    shown = []
+    client = make_client(kind, guarded, token=TOKEN)
+    client.append(topic, [1])
+    worker = (Client if kind == "sync" else AsyncClient)(guarded, TOKEN)
+    shown += [repr(worker), repr(worker.settings), repr(worker.settings.credential), str(worker.url)]
+    client.close()
+    bad = make_client(kind, "http://ada:hidden-password@127.0.0.1:1")
+    with pytest.raises(ServerUnreachable) as unreachable:
+        bad.health()
+    shown += [str(unreachable.value), repr(unreachable.value.__cause__), repr(bad)]
+    bad.close()
+    with pytest.raises(InvalidRequest) as refused:
+        Client("ftp://ada:hidden-password@127.0.0.1:1")
+    shown += [str(refused.value), caplog.text]
+    for text in shown:
+        assert TOKEN not in text
+        assert "hidden-password" not in text
+    assert f"POST /v0/topics/{topic} 201" in caplog.text
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_time_outs_and_retries_can_be_set_for_some_calls(silent: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="topics.client")
+    with Client(silent, timeout_s=1000) as client:
+        quick = client.with_options(timeout_s=0.05, retry=RetryPolicy(attempts=3, first_wait_s=0.001))
+        started = time.monotonic()
+        with pytest.raises(ServerUnreachable, match="timed out"):
+            quick.health()
+        assert time.monotonic() - started < 20
+    assert [record.message.partition(";")[2] for record in caplog.records] != []
+    assert caplog.text.count("attempt") == 2
+
+
+def test_the_client_is_not_pickled_with_its_connections(url: str) -> None:
+    """Spark and multiprocessing would copy sockets."""
+    with Client(url) as client:
+        client.health()
+        with pytest.raises(TypeError):
+            pickle.dumps(client)

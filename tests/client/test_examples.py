@@ -1,0 +1,208 @@
+"""The examples in docstrings and in docs/python.md run as they are printed, sync and async."""
+
+import ast
+import asyncio
+import inspect
+import itertools
+import re
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topics.client
+from topics.client import AsyncClient, Client, RecordIn
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+GUIDE = ROOT / "docs" / "python.md"
+README = """
+from topics.client import Client
+
+client = Client("http://127.0.0.1:4000")
+orders = client.topic("orders")
+orders.append({"sku": "AEROPRESS"}, tag="customer-7")
+for item in orders.follow(from_seq=0):            # Record or Tombstone
+    ...
+with client.consumer("orders", group="billing") as consumer:
+    for message in consumer:                      # payload decoded
+        handle(message.data); consumer.ack(message)
+with client.producer() as producer:               # batches, retries, keeps order per topic
+    producer.send("orders", {"sku": "FILTERS"})
+worker = client.worker("jobs", concurrency=8, retries=5, backoff="exponential")
+@worker.handler
+def resize(job): ...
+worker.run()
+"""
+ASYNC_README = """
+from topics.client import AsyncClient
+
+client = AsyncClient("http://127.0.0.1:4000")
+orders = client.topic("orders")
+await orders.append({"sku": "AEROPRESS"}, tag="customer-7")
+async for item in orders.follow(from_seq=0):      # Record or Tombstone
+    ...
+async with client.consumer("orders", group="billing") as consumer:
+    async for message in consumer:                # payload decoded
+        handle(message.data); await consumer.ack(message)
+async with client.producer() as producer:         # batches, retries, keeps order per topic
+    await producer.send("orders", {"sku": "FILTERS"})
+worker = client.worker("jobs", concurrency=8, retries=5, backoff="exponential")
+@worker.handler
+def resize(job): ...
+await worker.run()
+"""
+
+
+def names() -> dict[str, Any]:
+    return {name: getattr(topics.client, name) for name in topics.client.__all__}
+
+
+def run(source: str, space: dict[str, Any]) -> None:
+    """Run code, also code with `await` at its top level."""
+    code = compile(source, "example", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, space)
+    if inspect.iscoroutine(result):
+        asyncio.run(_awaited(result))
+
+
+async def _awaited(coroutine: Any) -> None:
+    await coroutine
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Every example of a public class, function or method, with where it is."""
+    for name in topics.client.__all__:
+        value = getattr(topics.client, name)
+        members = [(name, value)]
+        if (inspect.isclass(value) and issubclass(value, Client | AsyncClient)) or name in (
+            "Topic", "Consumer", "Producer", "Sent", "Worker",
+            "AsyncTopic", "AsyncConsumer", "AsyncProducer", "AsyncSent", "AsyncWorker",
+        ):  # fmt: skip
+            members += [(f"{name}.{each}", getattr(value, each)) for each in dir(value) if not each.startswith("_")]
+        for where, member in members:
+            doc = inspect.getdoc(member) or "" if callable(member) else ""
+            before, _, example = doc.partition("Example:\n")
+            if example and before:
+                yield where, textwrap.dedent(example).strip("\n")
+
+
+EXAMPLES = dict(examples())
+# Their examples need what other tests have: users, and a handler that ends the worker.
+ELSEWHERE = {"Client.login", "AsyncClient.login", "Client.request_token", "AsyncClient.request_token", "Retry"}
+
+
+def prepare(url: str) -> None:
+    """What the examples find on the server."""
+    with Client(url) as client:
+        for name in ("orders", "audit", "chat.messages"):
+            client.drop(name)
+            client.create(name)
+            client.append(name, [{"sku": "AEROPRESS"}, RecordIn({"sku": "MUG"}, tag="customer-7")])
+        client.drop("jobs")
+        client.create("jobs", type="queue")
+        client.create("jobs.dead")
+        client.topic("jobs").append_many([{"url": "a.png"}])
+        client.create_router("orders", "audit")
+        client.put_table("shop.orders", key_columns=["id"], columns={"id": "bigint"})
+        client.set_archive("orders", "s3://lake/orders")
+        client.report_pipeline("main", "running", started_ts=1767225600000)
+        client.consume("orders", "billing", timeout_seconds=0)
+        client.commit(writes=[{"topic": "audit", "records": [{"data": 1}]}], producer="loader", batch=8 - 1)
+
+
+def prepared(name: str, example: str, url: str) -> str:
+    """Examples that name an id of something get one that exists."""
+    with Client(url) as client:
+        if "stage_5f0c" in example:
+            example = example.replace("stage_5f0c", client.stage("orders", [{"id": 1}]).stage_id)
+        if name.endswith(".group_ack") or "upto_offset" in example:
+            client.consume("orders", "billing", timeout_seconds=0)
+        if "epoch" in example:
+            example = re.sub(r'"epoch": \d+', f'"epoch": {client.info("orders").epoch}', example)
+            example = re.sub(r'"next_seq": \d+', '"next_seq": 1', example)
+        if ".commit(" in example:
+            example = re.sub(r"batch=8", f"batch={next(_batches)}", example)
+    return example
+
+
+_batches = itertools.count(100)
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ELSEWHERE])
+def test_example_of_a_docstring_runs(name: str, url: str) -> None:
+    prepare(url)
+    example = prepared(name, EXAMPLES[name], url)
+    space = names()
+    if name.startswith("Async"):
+        source = f"client = AsyncClient({url!r})\n{example}\nawait client.close()"
+    else:
+        source = f"client = Client({url!r})\n{example}\nclient.close()"
+    run(source.replace("http://127.0.0.1:4000", url), space)
+
+
+def test_every_operation_has_an_example() -> None:
+    without = [
+        name
+        for name in dir(Client)
+        if not name.startswith("_")
+        and callable(getattr(Client, name))
+        and f"Client.{name}" not in EXAMPLES
+        and not name.endswith("_arrow")
+    ]
+    assert without == ["close"]
+
+
+@pytest.mark.parametrize("source", [README, ASYNC_README], ids=["sync", "async"])
+def test_the_first_program_runs_as_it_is_printed(source: str, url: str) -> None:
+    """Loops without an end are left after the first record and message; the worker is stopped when it has run a job."""
+    prepare(url)
+    handled: list[Any] = []
+    space: dict[str, Any] = {"handle": handled.append}
+    asynchronous = "await" in source
+    left = source.replace("http://127.0.0.1:4000", url)
+    left = left.replace("    ...\n", "    handle(item)\n    break\n", 1)
+    wait = "await " if asynchronous else ""
+    left = left.replace(f"{wait}consumer.ack(message)\n", f"{wait}consumer.ack(message); break\n")
+    left = left.replace("def resize(job): ...", "def resize(job):\n    handle(job.data); stop()")
+    ended = threading.Event()
+
+    def stop() -> None:
+        """Called by the handler, in a thread of the worker."""
+        ended.set()
+        if asynchronous:
+            space["loop"].call_soon_threadsafe(space["worker"].stop)
+        else:
+            space["worker"].stop()
+
+    space["stop"] = stop
+    if asynchronous:
+        left = "import asyncio\nloop = asyncio.get_running_loop()\n" + left
+    run(left + f"\n{wait}client.close()", space)
+    assert ended.is_set()
+    assert [getattr(each, "data", each) for each in handled] == [
+        {"sku": "AEROPRESS"}, {"sku": "AEROPRESS"}, {"url": "a.png"}
+    ]  # fmt: skip
+    with Client(url) as client:
+        assert [item.data for item in client.read("orders")][-2:] == [{"sku": "AEROPRESS"}, {"sku": "FILTERS"}]
+        assert client.info("jobs").config.dead_letter == "jobs.dead"
+        assert client.info("jobs").queue.ready == 0  # type: ignore[union-attr]
+
+
+def guide_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_programs_of_the_guide_run(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In order, in one program. Workers end after their first jobs, and endless loops are not entered."""
+    monkeypatch.setenv("TOPICS_URL", url)
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for block in guide_blocks():
+        run(block, space)
+    for client in (space["client"], space["careful"]):
+        client.close()
+    assert "resized a.png" in capsys.readouterr().out

@@ -1,0 +1,75 @@
+"""The documentation site: every page is in it, no link is broken, and nothing is loaded from another host."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+EXTERNAL = re.compile(r"""(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""")
+# Anchors to other sites in the text are links, not assets.
+ASSET = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*>")
+
+
+def pages_in(entry: object) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    if isinstance(entry, dict):
+        return [page for value in entry.values() for page in pages_in(value)]
+    assert isinstance(entry, list)
+    return [page for each in entry for page in pages_in(each)]
+
+
+def anchor(heading: str) -> str:
+    text = re.sub(r"[^\w\s-]", "", re.sub(r"[`*]|\[|\]\([^)]*\)", "", heading)).strip().lower()
+    return re.sub(r"[\s]+", "-", text)
+
+
+def anchors_of(page: Path) -> set[str]:
+    return {anchor(line.lstrip("#")) for line in FENCE.sub("", page.read_text()).splitlines() if line.startswith("#")}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = pages_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    written = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    decisions = {page for page in written if re.match(r"decisions/\d", page)}
+    assert sorted(set(listed)) == sorted(listed)
+    assert set(listed) == written - decisions
+    index = (DOCS / "decisions" / "index.md").read_text()
+    assert {f"decisions/{target}" for target in re.findall(r"\((\d[^)]*)\)", index)} == decisions
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))], ids=str)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    broken = []
+    for match in LINK.finditer(text):
+        target = match.group(1) or match.group(2)
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, fragment = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists() or (fragment and found.suffix == ".md" and fragment not in anchors_of(found)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.slow
+def test_site_builds_without_warnings_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert (site / "index.html").exists()
+    external = {
+        found.group()
+        for page in site.rglob("*.html")
+        for tag in ASSET.findall(page.read_text(encoding="utf-8"))
+        if 'rel="canonical"' not in tag and (found := EXTERNAL.search(tag))
+    }
+    assert external == set()

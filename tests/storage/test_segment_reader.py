@@ -1,0 +1,85 @@
+"""A segment holds what its pages held, however its batches were put together."""
+
+import json
+from random import Random
+
+import pytest
+
+from topics.model.page import Page, page_size, page_times
+from topics.storage import segment_writer
+from topics.storage.segment_format import segment_base
+from topics.storage.segment_reader import SegmentFile
+from topics.storage.segment_writer import write_segment
+from topics.testing.disk import FakeDisk
+
+Record = tuple[str, str | None, str | None, str | None]
+
+
+def record(number: int, chance: Random) -> Record:
+    """Data, node, tag and meta, as JSON texts."""
+    data = json.dumps("ü" * chance.choice([0, 1, 40, 300]) + str(number), ensure_ascii=False)
+    node = json.dumps(chance.choice(["a", "b c", 'with "quotes"'])) if chance.random() < 0.3 else None
+    tag = json.dumps(f"t{number % 7}") if chance.random() < 0.3 else None
+    meta = json.dumps({"n": number}) if chance.random() < 0.2 else None
+    return data, node, tag, meta
+
+
+def column(texts: list[str | None]) -> bytes | None:
+    return b"\0".join([(text or "").encode() for text in texts]) if any(texts) else None
+
+
+def page_of(first_seq: int, ts: int, records: list[Record]) -> Page:
+    datas, nodes, tags, metas = (list(each) for each in zip(*records, strict=True))
+    data = column(datas) or b""
+    more = column(metas), column(nodes), column(tags)
+    return Page(first_seq, len(records), ts, data, *more, page_size(len(records), data, *more))
+
+
+def contents(pages: list[Page]) -> list[tuple[int | bytes, ...]]:
+    rows: list[tuple[int | bytes, ...]] = []
+    for page in pages:
+        columns = [
+            [b""] * page.count if text is None else text.split(b"\0")
+            for text in (page.data, page.nodes, page.tags, page.metas)
+        ]
+        times = page_times(page)
+        for row in range(page.count):
+            rows.append((page.first_seq + row, times[row], *[each[row] for each in columns]))
+    return rows
+
+
+@pytest.mark.parametrize("conversion_bytes", [1, 3000, 20_000, 1 << 30])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_record_is_found_again_whatever_was_made_into_columns_together(
+    conversion_bytes: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_writer, "BATCH_RECORDS", 50)
+    monkeypatch.setattr(segment_writer, "CONVERSION_BYTES", conversion_bytes)
+    # Small enough that some parts of a batch are handed over at once and others are put together first.
+    monkeypatch.setattr(segment_writer, "SMALL_BYTES", 1 << 10)
+    chance = Random(seed)
+    pages: list[Page] = []
+    seq = 1000
+    while seq < 1700:
+        count = chance.choice([1, 1, 3, 20, 60, 130])
+        pages.append(page_of(seq, 5_000 + seq // 100, [record(seq + each, chance) for each in range(count)]))
+        seq += count
+    disk = FakeDisk(seed)
+    disk.make_directory("")
+    base = segment_base(1, 0, 1000)
+    info = write_segment(disk, base, pages, [])
+    file = SegmentFile(disk, base, info)
+    file.verify()
+    assert len(file.batches) > 5
+    assert sum([batch.rows for batch in file.batches]) == seq - 1000
+    # The bytes a checksum covers are those of its own batch: the file begins with the first, and Arrow's messages begin so.
+    content = disk.open(base + ".arrow").map()
+    assert file.batches[0].start == 0
+    assert {bytes(content[batch.start : batch.start + 4]) for batch in file.batches[1:]} == {b"\xff\xff\xff\xff"}
+    read: list[Page] = []
+    at = 1000
+    while at < seq:
+        read.append(file.page(at, 64))
+        at = read[-1].last_seq + 1
+    assert contents(read) == contents(pages)
+    assert info.size == sum([page.size for page in read])

@@ -1,0 +1,68 @@
+"""The benchmark program: rounds are interleaved, results are kept by workload, and the page and charts follow from them."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.measure import Contender, Contenders, Options, Sample, Workload, run
+from bench.report import Results, chart, line
+from bench.workloads import ALL
+
+
+def workload(calls: list[str], name: str = "w", *, lower_is_better: bool = False) -> Workload:
+    values = {"topics": iter([9.0, 4.0, 2.0, 3.0]), "redis": iter([9.0, 8.0, 6.0, 7.0])}
+
+    @contextmanager
+    def contenders(options: Options) -> Iterator[Contenders]:
+        def measure(who: str) -> Contender:
+            def sample() -> Sample:
+                calls.append(who)
+                return Sample(next(values[who]), 1)
+
+            return Contender(sample)
+
+        yield {who: measure(who) for who in values}
+
+    return Workload("append", name, "records/s", contenders, lower_is_better)
+
+
+def test_contenders_take_turns_and_the_warm_up_round_does_not_count() -> None:
+    calls: list[str] = []
+    result = run(workload(calls), Options(rounds=3))
+    assert calls == ["topics", "redis"] * 4
+    assert result["contenders"]["topics"] == {"median": 3.0, "low": 2.0, "high": 4.0}
+
+
+def test_ratio_above_1_means_that_we_are_ahead() -> None:
+    assert "redis 7 (ratio 0.43)" in line(run(workload([]), Options(rounds=3)))
+    assert "redis 7 (ratio 2.33)" in line(run(workload([], lower_is_better=True), Options(rounds=3)))
+
+
+def test_a_run_of_some_workloads_replaces_only_their_rows(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    results = Results.load(path)
+    results.put(run(workload([], "one"), Options(rounds=3)))
+    results.put(run(workload([], "two"), Options(rounds=3)))
+    again = Results.load(path)
+    again.put({**run(workload([], "two"), Options(rounds=3)), "unit": "changed"})
+    rows = Results.load(path).rows
+    assert [row["unit"] for row in rows.values()] == ["records/s", "changed"]
+
+
+def test_page_and_charts_are_written_from_the_stored_rows(tmp_path: Path) -> None:
+    results = Results.load(tmp_path / "results.json")
+    results.put(run(workload([]), Options(rounds=3)))
+    results.write_documents(tmp_path / "RESULTS.md", tmp_path / "images")
+    assert "| w | records/s | 3 | 2 to 4 |" in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    assert ET.parse(tmp_path / "images" / "bench-append.svg").getroot().tag.endswith("svg")
+
+
+def test_a_name_with_markup_is_escaped_in_a_chart() -> None:
+    row = {"name": "a < b & c", "contenders": {"topics": {"median": 1.0}}}
+    assert "a &lt; b &amp; c" in ET.canonicalize(chart("t", [row]))
+
+
+def test_titles_are_unique() -> None:
+    titles = [each.title for each in ALL]
+    assert len(titles) == len(set(titles))

@@ -1,0 +1,31 @@
+"""Write the files that are made from the declarations in `topics.api`: `make generate`.
+
+`tests/api/test_generated.py` fails when one of them is not current.
+"""
+
+from pathlib import Path
+
+from tools.clients import client_files, formatted
+from tools.sync import sync_sources
+from topics.api.reference import markdown
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def files() -> dict[str, str]:
+    """The generated files with their contents, by path."""
+    clients = client_files()
+    sync = {path: formatted(path, source) for path, source in sync_sources(clients).items()}
+    return {"docs/api.md": markdown(), **clients, **sync}
+
+
+def main() -> None:
+    for path, text in files().items():
+        target = ROOT / path
+        if not target.exists() or target.read_text() != text:
+            target.write_text(text)
+            print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Cut the power of a disk under a running server, many times, and check what is promised."""
