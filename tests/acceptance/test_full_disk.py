@@ -41,7 +41,7 @@ def is_appended(server: ServerProcess, topic: str) -> bool:
     """Append 20 records; False when the disk is full."""
     records = [{"data": "x" * 10_000, "tag": "t"}] * 20
     status, body = server.request("POST", f"/v0/topics/{topic}", {"records": records})
-    assert status in (200, 201) or (status, body["error"]["code"]) == (503, "storage_full")
+    assert status in (200, 201) or (status, body["error"]["code"]) == (503, "storage_full"), body
     return status != 503
 
 

@@ -21,9 +21,12 @@ expect.set_options(timeout=PATIENCE_MS)
 OpenPage = Callable[..., Page]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Closed at the end of the package: while it is open its event loop runs in this thread, and tests of asyncio could not."""
+    """Close the browser after each module: while it is open, its event loop runs in this thread and `asyncio.run` fails.
+
+    Scope "package" would keep it open until the end of the session, because test folders are not Python packages.
+    """
     command = Chromium.found()
     assert command is not None, "chromium is not installed; `make system-deps` installs it"
     with sync_playwright() as playwright:
@@ -32,7 +35,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_server(server_settings(tmp_path_factory.mktemp("console"))) as found:
         with Api(found) as api:
