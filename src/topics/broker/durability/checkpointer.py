@@ -345,6 +345,8 @@ class Checkpointer:
     def check_sealing(self) -> None:
         """Raises Unavailable when memory is full and segments cannot be written."""
         if self._seal_backoff.waiting:
+            if self._space.low:
+                raise Unavailable("the disk is full; nothing was written", code="storage_full")
             raise Unavailable("memory is full and segments cannot be written; see /v0/ready", code="storage_error")
 
     def seal(self, topic: Topic, partition: Partition) -> None:
