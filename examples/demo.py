@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def run(stack: ExitStack, directory: Path) -> None:
     pipeline = start_pipeline(stack, directory, client)
     talk(client, chat, prices, pipeline)
     read(client)
-    measure(client, chat)
+    measure(client, chat, pipeline)
     query_archive(client, pipeline)
     stop_pipeline(client, pipeline)
 
@@ -217,23 +218,24 @@ def read(client: Client) -> None:
         say(f"  {group}: {', '.join(shares)}: {sum(read_by.values())} of {total}, each message once")
 
 
-def measure(client: Client, chat: Chat) -> None:
+def measure(client: Client, chat: Chat, pipeline: "Process") -> None:
     step("How long a message takes")
     times = []
     for number in range(1001, 1006):
         begun = time.monotonic()
         chat.write([{**message(number), "room": 1, "visible": True}])
-        while True:
-            got = client.consume("chat.new", "notify", limit=10, consumer="alone", timeout_seconds=20)
-            for each in got.messages:
-                client.ack_group("chat.new", "notify", each.offset, partition=each.partition_id, consumer="alone")
-            rows = [json.loads(base64.b64decode(each.payload)) for each in got.messages]
-            if any([number in json_numbers(row) for row in rows]):
-                break
-            if time.monotonic() - begun > MAX_WAIT_SECONDS:
-                raise Failed(f"message {number} did not arrive within {MAX_WAIT_SECONDS} s")
+        wait_until(partial(has_arrived, client, number), f"message {number} at its reader", pipeline, pause_s=0)
         times.append(1000 * (time.monotonic() - begun))
     say(f"from the insert into the table to its reader: {', '.join([f'{each:.0f} ms' for each in times])}")
+
+
+def has_arrived(client: Client, number: int) -> bool:
+    """Wait up to a second for messages of the group, acknowledge them; whether this one is among them."""
+    got = client.consume("chat.new", "notify", limit=10, consumer="alone", timeout_seconds=1)
+    for each in got.messages:
+        client.ack_group("chat.new", "notify", each.offset, partition=each.partition_id, consumer="alone")
+    rows = [json.loads(base64.b64decode(each.payload)) for each in got.messages]
+    return any([number in json_numbers(row) for row in rows])
 
 
 def query_archive(client: Client, pipeline: "Process") -> None:
@@ -477,6 +479,7 @@ def wait_until(
     *,
     progress: Callable[[], str] = str,
     may_end: bool = False,
+    pause_s: float = 0.1,
 ) -> None:
     """Wait as long as the process works on it. Raises Failed, with the end of its log, when it ends or stalls."""
     stall = Stall(waiting_for)
@@ -485,7 +488,7 @@ def wait_until(
             if process.ended and not may_end:
                 raise Failed(f"the process ended before there was {waiting_for}")
             stall.check(progress(), process.activity())
-            time.sleep(0.1)
+            time.sleep(pause_s)
     except Failed as failure:
         raise Failed(f"{failure}\n{process.log.read_text()[-2000:]}") from None
 

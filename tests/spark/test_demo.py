@@ -2,9 +2,12 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,3 +40,25 @@ def test_the_demo_ends_by_itself_and_leaves_nothing_behind(tmp_path: Path) -> No
     assert re.search(r"search-index: one \d+ .*two \d+ .*each message once", done.stdout), done.stdout
     left = [path.name for path in tmp_path.iterdir() if path.name.startswith("topics-demo")]
     assert left == []
+
+
+class SilentReader:
+    """A client whose group never gets a message."""
+
+    def consume(self, *arguments: Any, **options: Any) -> Any:
+        return SimpleNamespace(messages=[])
+
+
+def test_measuring_prints_what_it_waits_for_and_fails_when_nothing_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo = runpy.run_path(str(DEMO))
+    settings = demo["measure"].__globals__
+    monkeypatch.setitem(settings, "NOTICE_SECONDS", 0)
+    monkeypatch.setitem(settings, "MAX_STALL_SECONDS", 0.2)
+    (tmp_path / "log").write_text("the pipeline's last line")
+    chat = SimpleNamespace(write=lambda messages: None)
+    pipeline = SimpleNamespace(ended=False, activity=lambda: (0, 0), log=tmp_path / "log")
+    with pytest.raises(demo["Failed"], match=r"message 1001 at its reader(.|\n)*the pipeline's last line"):
+        demo["measure"](SilentReader(), chat, pipeline)
+    assert "waiting for message 1001 at its reader" in capsys.readouterr().out
