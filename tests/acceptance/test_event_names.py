@@ -1,4 +1,4 @@
-"""The same events have the same names and the same fields over SSE and over a WebSocket."""
+"""SSE and WebSocket send the same events with the same fields; two names differ unless the session asks otherwise."""
 
 import json
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ HYPHENS = {"caught_up": "caught-up", "topic_deleted": "topic-deleted"}
 
 
 @pytest.mark.parametrize("fields", [{}, {"event_names": "sse"}, {"event_names": "websocket"}], ids=str)
-def test_a_stream_and_a_socket_tell_the_same_events_by_the_same_names(
+def test_sse_and_websocket_send_the_same_events_under_the_names_that_the_session_asks_for(
     api: Api, topic: TopicApi, server_url: str, fields: dict[str, str]
 ) -> None:
     topic.configure(cap_records=2)
