@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures import content
 from tests.fixtures.write_directories import DIRECTORIES, start, unpack
-from topics.broker.durability.check import check
+from topics.maintenance.check import check
 from topics.storage.os_fs import OsFileSystem
 
 NAMES = sorted([path.name.removesuffix(".tar.xz") for path in DIRECTORIES.glob("*.tar.xz")])

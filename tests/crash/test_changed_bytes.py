@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 
 from tests.crash.history import play, texts
 from tests.crash.world import SMALL, World, compare, data_of, read_all
-from topics.broker.durability.check import check
+from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch
 from topics.storage.os_fs import OsFileSystem

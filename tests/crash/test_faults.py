@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 from tests.crash.history import play, texts
 from tests.crash.world import SMALL, World, compare, verify
 from topics.broker.durability.recovery import recover
-from topics.broker.runtime.backoff import MIN_DELAY_MS
 from topics.model.errors import CorruptStorage
+from topics.runtime.backoff import MIN_DELAY_MS
 from topics.testing.disk import FakeDisk, Fault, ShortWrite
 
 LONG = hypothesis_settings().max_examples >= 1000

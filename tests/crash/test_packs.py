@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from tests.crash.history import texts
 from tests.crash.test_power_cuts import at, empty_disk, ways
 from tests.crash.world import SMALL, World, compare, dump, verify, watched
-from topics.broker.durability.check import check
+from topics.maintenance.check import check
 from topics.model.match import TagMatch
 
 LONG = hypothesis_settings().max_examples >= 1000

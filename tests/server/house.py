@@ -14,7 +14,7 @@ from tests.server.http.wire import PATIENCE_SECONDS, Answer, Client
 from topics.api.operation import Operation
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
-from topics.broker.runtime.loop_runtime import LoopRuntime
+from topics.runtime.loop_runtime import LoopRuntime
 from topics.server.application import TopicsApplication
 from topics.server.auth.authentication import Authority
 from topics.server.http import HttpLimits, Listener

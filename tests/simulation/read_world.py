@@ -18,13 +18,13 @@ import msgspec
 import uvloop
 
 from tests.server.house import House
-from topics.broker.durability.sealed_segments import SealedSegment
-from topics.broker.runtime.loop_runtime import LoopRuntime
+from topics.broker.segments.sealed_segments import SealedSegment
 from topics.client import Client
 from topics.client.calls import RecordIn
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.model.page import RECORD_OVERHEAD
+from topics.runtime.loop_runtime import LoopRuntime
 from topics.testing.http import Api
 
 OWN = "own"

@@ -7,13 +7,13 @@ import msgspec
 
 from topics.broker.broker import Broker
 from topics.broker.durability.checkpointer import StorageSettings
-from topics.broker.durability.packed_segments import PackedSegment
 from topics.broker.durability.recovery import recover
-from topics.broker.durability.sealed_segments import SealedSegment
 from topics.broker.durability.snapshot_image import decode_section, encode_image, section_images
 from topics.broker.groups.groups import ack as ack_group
 from topics.broker.groups.groups import drop_group
 from topics.broker.routers.routers import WantedRouter
+from topics.broker.segments.packed_segments import PackedSegment
+from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.state import State
 from topics.broker.tables.archives import clear_archive, report_progress, set_archive
 from topics.broker.tables.tables import drop_table, put_table

@@ -22,7 +22,6 @@ from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.log.sync_policy import MIN_FAST_SYNCS
 from topics.broker.topics.append import Append, AppendGroup, Runs
-from topics.broker.topics.throttle import Throttle
 from topics.broker.transactions.stages import CommitRequest
 from topics.broker.transactions.stages import Write as StagedWrite
 from topics.broker.transactions.stages import commit as commit_together
@@ -32,6 +31,7 @@ from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
 from topics.server.topics.pending_appends import PendingAppends
+from topics.server.topics.throttle import Throttle
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from topics.broker.runtime.clock import SystemClock
 from topics.model.clock import Clock
+from topics.runtime.clock import SystemClock
 from topics.testing.clock import START_MS, ManualClock
 
 

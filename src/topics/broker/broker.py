@@ -11,11 +11,9 @@ from typing import Any
 from topics.broker.core import Core, Poll
 from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import Recovered
-from topics.broker.log.replies import retried, run_each
 from topics.broker.queues.queues import Queues
 from topics.broker.routers.forwarder import Forwarder
 from topics.broker.routers.routers import MayTouch, RouterControl, touch_any
-from topics.broker.runtime.interface import Runtime
 from topics.broker.tables.changes import ChangeWriter
 from topics.broker.topics import lifecycle
 from topics.broker.topics.append import Append, AppendGroup, Reply, ReplyAppends, decide_append, join_group
@@ -32,6 +30,8 @@ from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.names import check_topic_name
 from topics.model.route import Route
+from topics.runtime.interface import Runtime
+from topics.runtime.replies import retried, run_each
 from topics.storage.fs import FileSystem
 
 

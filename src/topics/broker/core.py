@@ -11,16 +11,12 @@ from topics.broker.counts import Counts
 from topics.broker.durability.checkpointer import Checkpointer, StorageSettings
 from topics.broker.durability.disk_space import DiskSpace
 from topics.broker.durability.recovery import Recovered
-from topics.broker.durability.segment_cache import Damage
-from topics.broker.health import Health
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import FactCommit
 from topics.broker.log.committer import Committer
-from topics.broker.log.replies import retried, run_each
-from topics.broker.runtime.interface import Runtime
-from topics.broker.runtime.slices import Slices
-from topics.broker.topics.frames import SharedFrames
+from topics.broker.segments.segment_cache import Damage
 from topics.broker.topics.quota import Quotas
+from topics.engine.live_frames import SharedFrames
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.engine.versions import Version
@@ -28,6 +24,10 @@ from topics.model.errors import Conflict, CorruptStorage, InvalidRequest, Thrott
 from topics.model.facts import Fact
 from topics.model.limits import Limits
 from topics.model.names import check_topic_name
+from topics.runtime.health import Health
+from topics.runtime.interface import Runtime
+from topics.runtime.replies import retried, run_each
+from topics.runtime.slices import Slices
 from topics.storage.fs import FileSystem
 
 SHARED_FRAMES_BYTES = 16 << 20

@@ -4,9 +4,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.broker.durability.copy_sources import CopySources
-from topics.broker.durability.segment_cache import SegmentCache
+from topics.broker.segments.segment_cache import SegmentCache
 from topics.engine.cache import Cache
+from topics.engine.copy_sources import CopySources
 from topics.engine.dedupe import KeptWrite
 from topics.engine.partition import Partition, Totals
 from topics.engine.router import Routers

@@ -1,6 +1,6 @@
 """Long work in steps: a generator that yields every few hundred microseconds and returns its result.
 
-The caller decides how many steps run in one turn (see `broker/runtime/slices.py`); a test or recovery runs all of them at once.
+The caller decides how many steps run in one turn (see `runtime/slices.py`); a test or recovery runs all of them at once.
 Between two steps anything may happen to the data that the work is about: the work must allow for it.
 """
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from topics.broker.broker import Broker, Topic
 from topics.broker.core import Version
-from topics.broker.runtime.interface import Timer
 from topics.model.errors import TopicsError
+from topics.runtime.interface import Timer
 from topics.server.http import Request
 from topics.server.responses import send_error
 

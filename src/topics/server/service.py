@@ -4,7 +4,6 @@ from collections.abc import Callable
 from time import perf_counter
 
 from topics.broker.broker import Broker
-from topics.broker.topics.throttle import Throttle
 from topics.model.errors import Unavailable
 from topics.server.auth.archive_roots import ArchiveRoots
 from topics.server.auth.authentication import Authority
@@ -19,6 +18,7 @@ from topics.server.sql.selects import SelectPool
 from topics.server.tables.pipeline_registry import Pipelines
 from topics.server.topics.order import Orders
 from topics.server.topics.rates import Rates
+from topics.server.topics.throttle import Throttle
 
 
 class Service:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from topics.broker.runtime.interface import Timer
+from topics.runtime.interface import Timer
 from topics.testing.clock import ManualClock
 
 

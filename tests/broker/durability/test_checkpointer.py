@@ -10,13 +10,13 @@ from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.crash.world import watched
 from topics.broker.durability.checkpointer import IMAGES_PER_TURN
 from topics.broker.log.apply import apply
-from topics.broker.runtime.backoff import MAX_DELAY_MS
 from topics.broker.transactions.stages import CommitRequest, Write, commit, stage
 from topics.model.batch import Batch, decode_batch
 from topics.model.errors import Unavailable
 from topics.model.facts import RESTART, SOURCE_TRIM, Lost
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
+from topics.runtime.backoff import MAX_DELAY_MS
 from topics.testing.disk import FakeDisk
 
 FIRST, LAST = "first", "last"

@@ -8,13 +8,13 @@ import pyarrow
 import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.durability.check import check
 from topics.broker.durability.checkpointer import StorageSettings
-from topics.broker.durability.packed_segments import PackedSegment
+from topics.broker.segments.packed_segments import PackedSegment
 from topics.broker.topics.bulk_read import bulk_read
 from topics.broker.topics.read import ReadRequest
 from topics.engine.render import View
 from topics.engine.segment import HotSegment
+from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch
 from topics.testing.disk import FakeDisk

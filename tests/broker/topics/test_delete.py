@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
-from topics.broker.runtime import slices as slices_module
 from topics.broker.topics.delete import RecordsGone
 from topics.engine import partition as partition_module
 from topics.engine import segment as segment_module
@@ -19,6 +18,7 @@ from topics.model.errors import CorruptStorage, NotFound
 from topics.model.facts import DeletedBelow
 from topics.model.match import TagMatch
 from topics.model.steps import finish
+from topics.runtime import slices as slices_module
 
 ALL = TagMatch("", True)
 HOT = msgspec.structs.replace(SMALL, segment_bytes=1 << 20, hot_bytes=1 << 20)

@@ -7,11 +7,11 @@ import pytest
 
 from topics.api.operation import MAX_CONTROL_BODY_BYTES
 from topics.broker.topics.feed import Feed
-from topics.broker.topics.throttle import Throttle
 from topics.server.auth.authorization import EVERYONE
 from topics.server.auth.permissions import Access
 from topics.server.live.commands import MAX_PENDING_PUBLISHES, Commands
 from topics.server.service import Service
+from topics.server.topics.throttle import Throttle
 from topics.testing.broker import BrokerBench
 
 

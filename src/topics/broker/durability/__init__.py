@@ -1,1 +1,1 @@
-"""State on disk: recovery, checkpoints, sealed segments, snapshots, disk space, check and repair."""
+"""State on disk: recovery, checkpoints, snapshots, packs and disk space."""

@@ -31,9 +31,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from topics.broker.durability.disk_space import DiskSpace, Need
-from topics.broker.durability.packed_segments import PackedSegment
 from topics.broker.durability.packer import Packer, PackLimits, SealKey
-from topics.broker.durability.segment_cache import FlaggedSegment
 from topics.broker.durability.snapshot_image import (
     HeaderImage,
     SectionImage,
@@ -42,18 +40,20 @@ from topics.broker.durability.snapshot_image import (
     section_images,
     topic_image,
 )
-from topics.broker.health import Health
 from topics.broker.log.commit import Commit, FactCommit
 from topics.broker.log.committer import Committer
-from topics.broker.log.replies import call
-from topics.broker.runtime.backoff import Backoff
-from topics.broker.runtime.interface import Runtime
+from topics.broker.segments.packed_segments import PackedSegment
+from topics.broker.segments.segment_cache import FlaggedSegment
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError, Unavailable
 from topics.model.facts import Sealed, SegmentInfo
+from topics.runtime.backoff import Backoff
+from topics.runtime.health import Health
+from topics.runtime.interface import Runtime
+from topics.runtime.replies import call
 from topics.storage.fs import FileSystem
 from topics.storage.kept import remove_log_below, remove_spare, spare_bytes
 from topics.storage.segment_format import ROOT as SEGMENTS

@@ -23,9 +23,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from topics.broker.health import Health
-from topics.broker.runtime.backoff import Backoff
-from topics.broker.runtime.interface import Runtime
+from topics.runtime.backoff import Backoff
+from topics.runtime.health import Health
+from topics.runtime.interface import Runtime
 from topics.storage.reserve import Reserve, is_full
 from topics.storage.wal import WalWriter
 

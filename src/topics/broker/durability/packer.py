@@ -23,17 +23,17 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from topics.broker.durability.packed_segments import PackedSegment
-from topics.broker.health import Health
 from topics.broker.log.commit import FactCommit
 from topics.broker.log.committer import Committer
-from topics.broker.runtime.interface import Runtime
+from topics.broker.segments.packed_segments import PackedSegment
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import Fact, Packed, PackedInfo
 from topics.model.page import Page
+from topics.runtime.health import Health
+from topics.runtime.interface import Runtime
 from topics.storage.fs import Bytes, FileSystem
 from topics.storage.pack import Entry, PackFile, encode_pages, entry_bytes, pack_base, pack_size, write_pack
 

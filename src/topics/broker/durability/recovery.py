@@ -30,10 +30,7 @@ import msgspec
 from msgspec import Struct
 
 from topics.broker.durability.checkpointer import StorageSettings, need_of
-from topics.broker.durability.packed_segments import PackedSegment
 from topics.broker.durability.packer import PackUse
-from topics.broker.durability.sealed_segments import SealedSegment
-from topics.broker.durability.segment_cache import Damage, SegmentCache
 from topics.broker.durability.snapshot_image import (
     HeaderImage,
     SectionImage,
@@ -44,6 +41,9 @@ from topics.broker.durability.snapshot_image import (
     restore_topic,
 )
 from topics.broker.log.apply import apply
+from topics.broker.segments.packed_segments import PackedSegment
+from topics.broker.segments.sealed_segments import SealedSegment
+from topics.broker.segments.segment_cache import Damage, SegmentCache
 from topics.broker.state import State
 from topics.engine.cache import Cache
 from topics.engine.segment import PAGE_RECORDS, HotSegment, Segment

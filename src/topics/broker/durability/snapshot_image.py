@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from topics.broker.durability.packed_segments import PackedSegment
-from topics.broker.durability.sealed_segments import SealedSegment
+from topics.broker.segments.packed_segments import PackedSegment
+from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.state import State
 from topics.engine.dedupe import KeptWrite
 from topics.engine.group import Group, Position

@@ -14,7 +14,6 @@ from msgspec import Raw, Struct
 
 from topics.broker.core import Core
 from topics.broker.log.commit import Commit, FactCommit
-from topics.broker.log.replies import send
 from topics.broker.state import State
 from topics.engine.group import NO_LAG, Group, Lag, Member, Position, lag
 from topics.engine.partition import Partition, Tombstone
@@ -23,6 +22,7 @@ from topics.engine.topic import Topic
 from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact, GroupDropped, GroupMoved
 from topics.model.surrogates import cover_halves
+from topics.runtime.replies import send
 
 __all__ = [
     "EARLIEST",

@@ -17,8 +17,8 @@ from typing import Any
 
 from msgspec import structs
 
-from topics.broker.durability.packed_segments import PackedSegment
-from topics.broker.durability.sealed_segments import SealedSegment
+from topics.broker.segments.packed_segments import PackedSegment
+from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.state import State
 from topics.engine.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
 from topics.engine.group import Group, Position

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.broker.log.apply import apply
-from topics.broker.log.replies import call, run_each, send
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.engine.versions import Versions
 from topics.model.errors import TopicsError
 from topics.model.facts import Fact, frees_space
+from topics.runtime.replies import call, run_each, send
 from topics.storage.frame import frame_of
 
 

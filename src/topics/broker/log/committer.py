@@ -33,14 +33,14 @@ from collections.abc import Callable
 from functools import partial
 
 from topics.broker.durability.disk_space import DiskSpace
-from topics.broker.health import Health
 from topics.broker.log.commit import Commit, Note, PendingReads
-from topics.broker.log.replies import call, internal_error, run_each
 from topics.broker.log.sync_policy import SyncPolicy
-from topics.broker.runtime.interface import Runtime, Timer
 from topics.broker.state import State
 from topics.model.errors import TopicsError, Unavailable
 from topics.model.facts import Fact
+from topics.runtime.health import Health
+from topics.runtime.interface import Runtime, Timer
+from topics.runtime.replies import call, internal_error, run_each
 from topics.storage.wal import WalWriter
 
 log = logging.getLogger("topics.broker")

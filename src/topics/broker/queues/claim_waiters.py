@@ -13,13 +13,13 @@ the next time at which a lease or a delay ends.
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.broker.log.replies import call
 from topics.broker.queues.claims import Claim, Claimer, ClaimResult
-from topics.broker.runtime.interface import Runtime, Timer
 from topics.engine.lease import Leases
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.errors import topic_not_found
+from topics.runtime.interface import Runtime, Timer
+from topics.runtime.replies import call
 
 
 class ClaimHost(Protocol):

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from topics.broker.log.replies import call
-from topics.broker.runtime.interface import Timer
 from topics.engine.delivery import Delivery
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError
+from topics.runtime.interface import Timer
+from topics.runtime.replies import call
 
 
 class ClaimResult(Struct):

@@ -12,7 +12,6 @@ import msgspec
 from topics.broker.core import Core
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit
-from topics.broker.log.replies import call
 from topics.broker.state import State
 from topics.broker.topics.append import Append, AppendGroup, decide_append
 from topics.engine.lease import Leases, seqs_bytes
@@ -23,6 +22,7 @@ from topics.model.config import DEFAULT_CONFIG
 from topics.model.errors import TopicsError
 from topics.model.facts import DeadLettered, Deleted, Fact, TopicCreated
 from topics.model.page import SEPARATOR, Page, column, page_datas, page_size
+from topics.runtime.replies import call
 
 # The largest commit. More jobs are moved by several commits, one after the other, so that each is applied quickly.
 MAX_MOVE_RECORDS = 250

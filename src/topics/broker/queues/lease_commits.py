@@ -11,13 +11,13 @@ from typing import Any
 from msgspec import Struct
 
 from topics.broker.log.commit import Commit, FactCommit
-from topics.broker.log.replies import call
 from topics.engine.delivery import Delivery
 from topics.engine.lease import DeliveryPart, Leases, seqs_bytes
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError
 from topics.model.facts import DeletedRuns, Fact, Leased, Returned
+from topics.runtime.replies import call
 
 
 class QueueCounts(Struct):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.broker.log.commit import Commit
-from topics.broker.log.replies import call
 from topics.broker.queues.claims import Claimer, ClaimResult
 from topics.broker.queues.lease_commits import lease_commit, leased_fact, leases_are_logged
 from topics.engine.lease import Leases
@@ -16,6 +15,7 @@ from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError, topic_not_found
 from topics.model.facts import Fact
+from topics.runtime.replies import call
 
 
 class PendingClaimsHost(Protocol):

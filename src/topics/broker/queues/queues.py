@@ -24,7 +24,6 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.log.commit import Commit, Note
-from topics.broker.log.replies import call, internal_error, send
 from topics.broker.queues import dead_letters
 from topics.broker.queues.claim_waiters import ClaimWaiters
 from topics.broker.queues.claims import ENDED, Claim, Claimer, ClaimResult, ReplyClaims
@@ -50,6 +49,7 @@ from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.errors import CorruptStorage, TopicsError, not_a_queue, topic_not_found
 from topics.model.facts import Fact, Leased
+from topics.runtime.replies import call, internal_error, send
 
 log = logging.getLogger("topics.broker")
 

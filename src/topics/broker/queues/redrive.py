@@ -13,7 +13,6 @@ from msgspec import Struct
 from topics.broker.core import Core
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit
-from topics.broker.log.replies import send
 from topics.broker.queues.dead_letters import ORIGIN_KEYS, first_commit
 from topics.broker.state import State
 from topics.broker.topics.append import Append, AppendGroup, decide_append
@@ -26,6 +25,7 @@ from topics.model.facts import Deleted, Fact
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, Page, column, page_datas, page_size
 from topics.model.steps import Steps
+from topics.runtime.replies import send
 
 # Dead letters that one request moves.
 MAX_REDRIVE_RECORDS = 10_000

@@ -28,7 +28,6 @@ from topics.broker.core import Core
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit, Note
 from topics.broker.log.sync_policy import must_sync
-from topics.broker.runtime.interface import Timer
 from topics.broker.state import State
 from topics.broker.topics.quota import Growth
 from topics.engine.copying import STAMP, chosen_bits, select, stamp_prefix
@@ -40,6 +39,7 @@ from topics.engine.topic import Topic
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import SOURCE_TRIM, Copy, Fact, Forwarded, Lost
 from topics.model.page import Page
+from topics.runtime.interface import Timer
 
 log = logging.getLogger("topics.broker")
 

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.log.commit import Commit
-from topics.broker.log.replies import call, retried
 from topics.broker.routers.forwarder import Forwarder
 from topics.engine.router import Router
 from topics.engine.topic import Topic
@@ -20,6 +19,7 @@ from topics.model.errors import Conflict, Forbidden, InvalidRequest, NotFound, T
 from topics.model.facts import Fact, RouterConfigured, RouterCreated, RouterDeleted, TopicCreated
 from topics.model.names import check_router_name, check_topic_name
 from topics.model.router import RouterChange, RouterOptions
+from topics.runtime.replies import call, retried
 
 
 class WantedRouter(Struct, frozen=True):

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.broker.log.replies import retried, send
 from topics.broker.topics.lifecycle import Configured, create_if_absent
 from topics.broker.transactions.stages import CommitRequest, Committed, Write, commit
 from topics.engine.source_positions import NewChanges, position_facts
@@ -21,6 +20,7 @@ from topics.model.errors import TopicsError
 from topics.model.facts import Placed
 from topics.model.large_batch import plain_batch
 from topics.model.partitioning import hashed_partition
+from topics.runtime.replies import retried, send
 
 
 class ChangesKept(Struct):

@@ -17,7 +17,6 @@ from msgspec import Struct
 from topics.broker.core import Core
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit
-from topics.broker.log.replies import call, send
 from topics.broker.log.sync_policy import must_sync
 from topics.broker.state import State
 from topics.broker.topics.quota import Growth
@@ -29,6 +28,7 @@ from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.model.facts import Appended, Delayed, Fact, HeadMoved
 from topics.model.page import SEPARATOR, Page, fold, joined_columns
 from topics.model.partitioning import hashed_partition
+from topics.runtime.replies import call, send
 from topics.storage.frame import encode_append, encode_append_pages, frame_of
 from topics.wire.timing import commit_timing
 

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.broker.durability.packed_segments import PackedSegment
-from topics.broker.durability.sealed_segments import SealedSegment
+from topics.broker.segments.packed_segments import PackedSegment
+from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.topics.read import ReadRequest
 from topics.engine.partition import Plan, Run
 from topics.engine.segment import HotSegment

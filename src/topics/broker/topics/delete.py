@@ -13,7 +13,6 @@ from msgspec import Struct
 from topics.broker.core import Core
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit
-from topics.broker.log.replies import send
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.engine.selection import Selection
@@ -21,6 +20,7 @@ from topics.engine.topic import Topic
 from topics.model.errors import TopicsError, topic_not_found
 from topics.model.facts import DeletedBelow
 from topics.model.match import TagMatch
+from topics.runtime.replies import send
 
 DeleteReply = Callable[["RecordsGone | TopicsError"], None]
 

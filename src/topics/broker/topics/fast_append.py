@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from topics.broker.core import Core
-from topics.broker.log.replies import internal_error
 from topics.broker.log.sync_policy import must_sync
 from topics.broker.topics.append import ReplyAppends
 from topics.engine.topic import Topic
@@ -21,6 +20,7 @@ from topics.model.batch import Batch
 from topics.model.config import TopicConfig
 from topics.model.errors import TopicsError
 from topics.model.page import Page
+from topics.runtime.replies import internal_error
 from topics.storage.frame import encode_append
 from topics.wire.timing import commit_timing
 

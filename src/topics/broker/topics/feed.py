@@ -24,7 +24,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.broker.core import Core
-from topics.broker.topics.frames import Broken, CaughtUp, Frame, Gone, Lost, Records, SharedFrames, Subscription
+from topics.engine.live_frames import Broken, CaughtUp, Frame, Gone, Lost, Records, SharedFrames, Subscription
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.errors import CorruptStorage

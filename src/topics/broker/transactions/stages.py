@@ -16,7 +16,6 @@ from msgspec import Struct, structs
 from topics.broker.core import Core
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit, FactCommit
-from topics.broker.log.replies import retried, run_each, send
 from topics.broker.log.sync_policy import must_sync
 from topics.broker.state import State
 from topics.broker.topics.append import choose_partition
@@ -39,6 +38,7 @@ from topics.model.facts import (
     StagesDropped,
 )
 from topics.model.page import Page
+from topics.runtime.replies import retried, run_each, send
 
 # The tags of a larger commit are indexed in slices afterwards: to index a million tags takes a third of a second.
 MAX_INDEXED_RECORDS = 20_000

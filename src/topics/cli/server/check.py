@@ -31,8 +31,8 @@ def build_parser() -> Parser:
 def run(argv: list[str]) -> int:
     directory = build_parser().parse_args(argv).directory
 
-    from topics.broker.durability.check import check
     from topics.broker.durability.data_directory import LOCK
+    from topics.maintenance.check import check
     from topics.storage.os_fs import OsFileSystem
 
     fs = OsFileSystem.at(directory)

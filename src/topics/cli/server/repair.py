@@ -74,7 +74,7 @@ def run(argv: list[str]) -> int:
 def _dry_run(fs: "FileSystem") -> int:
     from topics.broker.durability.checkpointer import StorageSettings
     from topics.broker.durability.recovery import replay
-    from topics.broker.durability.repair import find_damage
+    from topics.maintenance.repair import find_damage
 
     replayed = replay(fs, StorageSettings())
     damaged = find_damage(fs, replayed.state)
@@ -97,10 +97,10 @@ def _repair(directory: "DataDirectory") -> int:
 
     from topics.broker.broker import Broker
     from topics.broker.durability.checkpointer import StorageSettings
-    from topics.broker.durability.repair import Repair
-    from topics.broker.runtime.loop_runtime import LoopRuntime
+    from topics.maintenance.repair import Repair
     from topics.model.errors import TopicsError
     from topics.model.limits import Limits
+    from topics.runtime.loop_runtime import LoopRuntime
 
     # What is damaged is printed below.
     logging.getLogger("topics.health").addHandler(logging.NullHandler())

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from secrets import token_urlsafe
 
 from topics.api.ops import LoginBody
-from topics.broker.runtime.interface import Runtime
 from topics.model.errors import Throttled, Unauthorized
+from topics.runtime.interface import Runtime
 from topics.server.auth.authentication import Authority, Undecided
 from topics.server.auth.authorization import Caller
 from topics.server.auth.passwords import Outcome, Passwords, client_group

@@ -24,8 +24,8 @@ from ipaddress import IPv6Address, ip_address
 from secrets import token_bytes, token_hex
 from typing import NamedTuple
 
-from topics.broker.runtime.interface import Runtime
 from topics.model.errors import Throttled
+from topics.runtime.interface import Runtime
 from topics.server.ops.settings import User
 
 # A wrong pair is remembered, so that a client that repeats it costs nothing.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from topics.broker.runtime.interface import Runtime
+from topics.runtime.interface import Runtime
 from topics.server.auth.login import Users
 from topics.server.http import Listener
 from topics.server.ops.settings import BadSettings, Settings

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from topics.broker.runtime.interface import Runtime, Timer
 from topics.broker.topics.feed import Feed, Frame
+from topics.runtime.interface import Runtime, Timer
 from topics.server.http import Channel
 
 # Frames are joined up to about this size, and one connection gets no more than that in one turn of the loop.

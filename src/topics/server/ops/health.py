@@ -3,7 +3,7 @@
 from typing import Any
 
 from topics import __version__
-from topics.broker.health import Condition
+from topics.runtime.health import Condition
 from topics.server.operations import Call, handles
 from topics.server.responses import send
 from topics.server.service import not_serving

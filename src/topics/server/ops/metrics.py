@@ -17,8 +17,8 @@ from msgspec import Raw, Struct
 from topics.api.pipelines import JobReport
 from topics.broker.broker import Broker, Topic
 from topics.broker.groups.groups import group_lag
-from topics.broker.health import Health
 from topics.broker.log.committer import SYNC_BUCKETS_US, Committer
+from topics.runtime.health import Health
 from topics.server.auth.authorization import Caller
 from topics.server.operations import Call, handles
 from topics.server.responses import encode, send

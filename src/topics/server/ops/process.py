@@ -18,9 +18,9 @@ from time import perf_counter
 from topics.broker.broker import Broker
 from topics.broker.durability.data_directory import DataDirectory, DirectoryInUse
 from topics.broker.durability.recovery import Recovered
-from topics.broker.log.replies import run_each
-from topics.broker.runtime.loop_runtime import LoopRuntime
 from topics.model.errors import CorruptStorage
+from topics.runtime.loop_runtime import LoopRuntime
+from topics.runtime.replies import run_each
 from topics.server.application import TopicsApplication
 from topics.server.auth.authentication import Authority
 from topics.server.auth.login import Users, warn_about_users

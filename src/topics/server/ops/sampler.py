@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from topics.broker.broker import Broker
-from topics.broker.runtime.interface import Timer
-from topics.broker.topics.throttle import Throttle
+from topics.runtime.interface import Timer
+from topics.server.topics.throttle import Throttle
 
 SAMPLE_MS = 2_000
 MAX_SAMPLES = 150

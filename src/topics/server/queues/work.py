@@ -9,9 +9,9 @@ from topics.api.queues import WorkQuery
 from topics.broker.broker import Broker
 from topics.broker.queues.claim_waiters import ClaimWaiters
 from topics.broker.queues.claims import ClaimResult
-from topics.broker.runtime.interface import Timer
 from topics.model.config import MAX_LEASE_MS, MIN_LEASE_MS, clamp
 from topics.model.errors import TopicsError
+from topics.runtime.interface import Timer
 from topics.server.http import Stream
 from topics.server.live.open_channels import TopicPlace
 from topics.server.live.sse import CONTENT_TYPE, error_event, event, heartbeat

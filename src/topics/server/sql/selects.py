@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from topics.broker.runtime.interface import Runtime
 from topics.model.errors import Throttled, TopicsError
+from topics.runtime.interface import Runtime
 from topics.sql.select import Reply, Request, SelectProcess
 
 # Each worker that has run a query keeps about 70 MB, of which 45 MB are shared libraries, until the server stops.

@@ -20,7 +20,6 @@ from topics.api.topics import AppendQuery
 from topics.broker.broker import Broker
 from topics.broker.log.sync_policy import MIN_BATCH_WRITERS
 from topics.broker.topics.append import Append, Runs
-from topics.broker.topics.throttle import Throttle
 from topics.model.batch import Batch, decode_batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.model.large_batch import LARGE_BODY_BYTES, decode_large
@@ -35,6 +34,7 @@ from topics.server.routing import Handler
 from topics.server.service import Service, not_serving
 from topics.server.topics.pending_appends import PendingAppendsByTopic, renew_all
 from topics.server.topics.stages import read_arrow_aside
+from topics.server.topics.throttle import Throttle
 from topics.wire.timing import milliseconds
 
 log = logging.getLogger("topics.server")

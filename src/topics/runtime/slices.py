@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from topics.broker.runtime.interface import Runtime
 from topics.model.steps import Steps
+from topics.runtime.interface import Runtime
 
 log = logging.getLogger("topics.broker")
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from topics.broker.runtime.interface import Timer
+from topics.runtime.interface import Timer
 
 Work = tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]
 

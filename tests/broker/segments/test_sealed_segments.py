@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.broker.durability.sealed_segments import SealedSegment
-from topics.broker.durability.segment_cache import MAX_REMEMBERED_READS, SegmentCache
+from topics.broker.segments.sealed_segments import SealedSegment
+from topics.broker.segments.segment_cache import MAX_REMEMBERED_READS, SegmentCache
 from topics.engine.cache import Cache
 from topics.engine.partition import Partition, Totals
 from topics.engine.render import USUAL, View, record_heads, render_run

@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct, structs
 
 from topics.broker.core import Core
-from topics.broker.durability.packed_segments import PackedSegment
 from topics.broker.durability.recovery import move_replaced_files
-from topics.broker.durability.sealed_segments import SealedSegment
 from topics.broker.log.commit import FactCommit
+from topics.broker.segments.packed_segments import PackedSegment
+from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.engine.segment import Segment

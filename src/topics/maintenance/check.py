@@ -18,11 +18,11 @@ import msgspec
 from msgspec import Struct
 
 from topics.broker.durability.checkpointer import StorageSettings
-from topics.broker.durability.packed_segments import PackedSegment
 from topics.broker.durability.recovery import check_first_files, replay
-from topics.broker.durability.sealed_segments import SealedSegment
-from topics.broker.durability.segment_cache import damage_of
 from topics.broker.durability.snapshot_image import HeaderImage, TopicImage, decode_header, decode_section
+from topics.broker.segments.packed_segments import PackedSegment
+from topics.broker.segments.sealed_segments import SealedSegment
+from topics.broker.segments.segment_cache import damage_of
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.model.errors import CorruptStorage

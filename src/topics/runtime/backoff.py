@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from topics.broker.runtime.interface import Runtime, Timer
+from topics.runtime.interface import Runtime, Timer
 
 MIN_DELAY_MS = 500
 MAX_DELAY_MS = 30_000

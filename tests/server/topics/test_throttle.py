@@ -2,10 +2,10 @@
 
 import pytest
 
-from topics.broker.topics import throttle as throttle_module
-from topics.broker.topics.throttle import Throttle
 from topics.engine.pressure import MIN_ADMITTED
 from topics.model.errors import Throttled
+from topics.server.topics import throttle as throttle_module
+from topics.server.topics.throttle import Throttle
 from topics.testing.runtime import ManualRuntime
 
 LAG_MS = 100

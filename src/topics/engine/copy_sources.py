@@ -11,8 +11,6 @@ Pages are immutable, so keeping one costs a reference. All are released at the e
 
 from bisect import bisect_right
 
-from topics.broker.durability.packed_segments import PackedSegment
-from topics.broker.durability.sealed_segments import SealedSegment
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.engine.topic import Topic
@@ -49,7 +47,7 @@ class CopySources:
         if index >= 0 and seq <= pages[index].last_seq:
             return pages[index]
         for segment in (*partition.segments, *partition.dropped):
-            if isinstance(segment, SealedSegment | PackedSegment) and segment.first_seq <= seq <= segment.last_seq:
+            if segment.sealed and segment.first_seq <= seq <= segment.last_seq:
                 try:
                     return segment.page_at(seq)
                 except CorruptStorage:

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from topics.broker.runtime.interface import Runtime, Timer
 from topics.engine.pressure import Pressure
 from topics.engine.priority import rank
 from topics.model.errors import Throttled
+from topics.runtime.interface import Runtime, Timer
 
 SAMPLE_MS = 20
 # While writes are parked the lag is sampled more often, so that fewer are admitted at once.

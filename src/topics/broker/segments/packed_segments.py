@@ -8,8 +8,8 @@ from itertools import compress
 
 import msgspec
 
-from topics.broker.durability.sealed_segments import StoredSegment
-from topics.broker.durability.segment_cache import Damage, SegmentCache
+from topics.broker.segments.sealed_segments import StoredSegment
+from topics.broker.segments.segment_cache import Damage, SegmentCache
 from topics.engine.segment import MergedSegment, Segment
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo

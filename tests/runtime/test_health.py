@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.health import LOG_INTERVAL_MS, Health
-from topics.broker.runtime.backoff import MAX_DELAY_MS
 from topics.model.errors import TopicsError
+from topics.runtime.backoff import MAX_DELAY_MS
+from topics.runtime.health import LOG_INTERVAL_MS, Health
 from topics.testing.clock import ManualClock
 
 

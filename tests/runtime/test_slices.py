@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from topics.broker.runtime.slices import SLICE_SECONDS, Slices
 from topics.model.steps import Steps, finish
+from topics.runtime.slices import SLICE_SECONDS, Slices
 from topics.testing.runtime import ManualRuntime
 
 STEP_MS = 1

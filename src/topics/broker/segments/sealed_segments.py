@@ -7,7 +7,7 @@ estimates that add up to the size of the segment.
 from abc import abstractmethod
 from itertools import compress
 
-from topics.broker.durability.segment_cache import Damage, SegmentCache, damage_of
+from topics.broker.segments.segment_cache import Damage, SegmentCache, damage_of
 from topics.engine.render import Rendered, View, is_usual, record_heads
 from topics.engine.segment import PAGE_RECORDS, Segment
 from topics.model.errors import CorruptStorage

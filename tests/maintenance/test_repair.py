@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.durability.check import check
 from topics.broker.durability.checkpointer import StorageSettings
-from topics.broker.durability.packed_segments import PackedSegment
 from topics.broker.durability.recovery import recover
-from topics.broker.durability.repair import Repair, find_damage
+from topics.broker.segments.packed_segments import PackedSegment
 from topics.engine.render import View
+from topics.maintenance.check import check
+from topics.maintenance.repair import Repair, find_damage
 from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch
 from topics.testing.disk import FakeDisk, PowerCut

@@ -1,0 +1,1 @@
+"""Offline work on a data directory: check it, and repair it."""
