@@ -26,7 +26,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert options.max_offsets == MAX_OFFSETS_PER_TRIGGER == 250_000
     assert (options.min_offsets, options.min_partitions) == (0, 0)
     assert options.on_data_loss == "fail"
-    assert (options.connecting.transport, options.connecting.retries) == ("arrow", 8)
+    assert (options.servers[0].transport, options.servers[0].retries) == ("arrow", 8)
     assert (options.starting, options.ending, options.group) == (None, None, None)
     assert not options.queue_as_log
 
@@ -66,7 +66,7 @@ def test_every_source_option_is_understood_in_any_case() -> None:
             True,
             True,
         )
-        connecting = options.connecting
+        connecting = options.servers[0]
         assert (connecting.url, connecting.token, connecting.retries) == ("http://127.0.0.1:1", "secret", 2)
         assert (connecting.timeout_ms, connecting.transport) == (1500, "json")
         assert (options.max_trigger_delay_ms, options.max_task_seqs, options.payload) == (90_000, 1000, "variant")
@@ -193,3 +193,19 @@ def test_dead_letters_need_both_options(given: dict[str, str]) -> None:
 def test_a_sink_does_not_take_a_sources_options() -> None:
     with pytest.raises(BadOption, match="subscribe"):
         sink_options({"subscribe": "a"})
+
+
+def test_several_urls_name_several_servers_with_one_token_or_one_each() -> None:
+    urls = {"url": "http://a:4000, http://b:4000"}
+    assert [(each.url, each.token) for each in source_options(SUBSCRIBED | urls | {"token": "t"}).servers] == [
+        ("http://a:4000", "t"),
+        ("http://b:4000", "t"),
+    ]
+    assert [each.token for each in source_options(SUBSCRIBED | urls | {"token": "t,u"}).servers] == ["t", "u"]
+    assert [each.token for each in source_options(SUBSCRIBED | urls).servers] == [None, None]
+    with pytest.raises(BadOption, match="3 tokens for 2 urls"):
+        source_options(SUBSCRIBED | urls | {"token": "t,u,v"})
+    with pytest.raises(BadOption, match="names http://a:4000 twice"):
+        source_options(SUBSCRIBED | {"url": "http://a:4000,http://a:4000"})
+    with pytest.raises(BadOption, match="writes to one server"):
+        sink_options(urls | {"topic": "orders"})

@@ -6,7 +6,7 @@ are still live, so retention cannot remove them in between. A record above the b
 it is looked up in the archive again before it counts as lost.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from topics.archive.history import History, read_files, tombstones_in
@@ -23,28 +23,28 @@ _ledgers: dict[str, Ledger] = {}
 
 
 class Histories:
-    """The archives of topics as of one moment."""
+    """The archives of topics as of one moment. `clients` are those of the servers that the query reads."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, clients: Sequence[Client]) -> None:
+        self._clients = clients
         self._found: dict[str, History | None] = {}
 
-    def of(self, topic: str, epoch: int) -> History | None:
+    def of(self, topic: str, epoch: int, server: int) -> History | None:
         """Return the history of a topic; None when it has no archive, or an empty one. Raises ArchiveError."""
         if topic not in self._found:
-            self._found[topic] = self._look(topic, epoch)
+            self._found[topic] = self._look(topic, epoch, server)
         return self._found[topic]
 
-    def earliest(self, topic: str, epoch: int, partition: int, live: int) -> int:
+    def earliest(self, topic: str, epoch: int, partition: int, live: int, server: int) -> int:
         """Return the first available seq, in the archive or live."""
-        history = self.of(topic, epoch)
+        history = self.of(topic, epoch, server)
         if history is None or history.next_seq(partition) == 1:
             return live
         return history.earliest(partition)
 
-    def first_at_or_after(self, topic: str, epoch: int, partition: int, ts_ms: int, live: int) -> int:
+    def first_at_or_after(self, topic: str, epoch: int, partition: int, ts_ms: int, live: int, server: int) -> int:
         """Return the seq of the first record at or after that time: in the archive, otherwise `live`."""
-        history = self.of(topic, epoch)
+        history = self.of(topic, epoch, server)
         archived = None if history is None else history.first_at_or_after(partition, ts_ms)
         return live if archived is None else archived
 
@@ -53,25 +53,25 @@ class Histories:
         archived: list[SeqRange] = []
         live: list[SeqRange] = []
         for each in ranges:
-            history = self.of(each.topic, each.epoch)
+            history = self.of(each.topic, each.epoch, each.server)
             boundary = each.first if history is None else history.next_seq(each.partition)
             if boundary > each.first:
-                archived.append(_cut_to(each, each.first, min(each.last, boundary - 1)))
+                archived.append(each.between(each.first, min(each.last, boundary - 1)))
             if boundary <= each.last:
-                live.append(_cut_to(each, max(each.first, boundary), each.last))
+                live.append(each.between(max(each.first, boundary), each.last))
         total = sum([each.seqs for each in archived])
         archived = cut(archived, max(least - len(live), -(-total // TASK_SEQS)))
         parts = [self._archived(each) for each in archived]
         return parts + [Part(each) for each in cut(live, least - len(parts))]
 
     def _archived(self, wanted: SeqRange) -> Part:
-        history = self.of(wanted.topic, wanted.epoch)
+        history = self.of(wanted.topic, wanted.epoch, wanted.server)
         assert history is not None
         files = history.files_between(wanted.partition, wanted.first, wanted.last)
         return Part(wanted, history.uri, tuple(files))
 
-    def _look(self, topic: str, epoch: int) -> History | None:
-        archive = self._client.archive(topic)
+    def _look(self, topic: str, epoch: int, server: int) -> History | None:
+        archive = self._clients[server].archive(topic)
         if archive is None:
             return None
         try:
@@ -91,14 +91,14 @@ def read_archived(part: Part, on_data_loss: str) -> Iterator[Any]:
         yield from _source_batches(rows, wanted, on_data_loss)
 
 
-def recovered(client: Client, wanted: SeqRange, on_data_loss: str) -> tuple[int, Iterator[Any]]:
+def recovered(clients: Sequence[Client], wanted: SeqRange, on_data_loss: str) -> tuple[int, Iterator[Any]]:
     """For a range that is no longer live: the last seq that is archived, and the archived records."""
-    history = Histories(client).of(wanted.topic, wanted.epoch)
+    history = Histories(clients).of(wanted.topic, wanted.epoch, wanted.server)
     last = wanted.first - 1 if history is None else min(wanted.last, history.next_seq(wanted.partition) - 1)
     if history is None or last < wanted.first:
         return wanted.first - 1, iter(())
     files = tuple(history.files_between(wanted.partition, wanted.first, last))
-    return last, read_archived(Part(_cut_to(wanted, wanted.first, last), history.uri, files), on_data_loss)
+    return last, read_archived(Part(wanted.between(wanted.first, last), history.uri, files), on_data_loss)
 
 
 def _source_batches(rows: Any, wanted: SeqRange, on_data_loss: str) -> Iterator[Any]:
@@ -131,7 +131,3 @@ def _opened(uri: str) -> Ledger:
             del _ledgers[uri]
     ledger = _ledgers[uri] = open_archive(uri)
     return ledger
-
-
-def _cut_to(wanted: SeqRange, first: int, last: int) -> SeqRange:
-    return SeqRange(wanted.topic, wanted.partition, wanted.epoch, first, last)

@@ -7,7 +7,8 @@ known one, because a misspelt option would otherwise be ignored silently.
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from msgspec import Struct
@@ -85,7 +86,8 @@ class Connecting(Struct, frozen=True):
 
 
 class SourceOptions(Struct, frozen=True):
-    connecting: Connecting
+    # One for each server of `url`. Offsets name a server by its index here.
+    servers: tuple[Connecting, ...]
     topics: tuple[str, ...]
     pattern: str | None
     # Partitions to read of each topic; all partitions of a topic that is not a key.
@@ -108,6 +110,12 @@ class SourceOptions(Struct, frozen=True):
     history: bool = False
     # "json": data is its JSON text. "variant": data is a VARIANT.
     payload: str = "json"
+
+    @contextmanager
+    def clients(self) -> Iterator[list[Client]]:
+        """One client for each server, in the order of `url`."""
+        with ExitStack() as opened:
+            yield [opened.enter_context(server.client()) for server in self.servers]
 
     @property
     def bounds_a_batch(self) -> bool:
@@ -171,7 +179,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     if chosen == ["subscribe"] and not topics:
         raise BadOption("subscribe names no topic")
     return SourceOptions(
-        connecting=_connecting(options),
+        servers=_servers(options),
         topics=topics,
         pattern=options.text("subscribePattern"),
         assigned=assigned,
@@ -210,7 +218,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     if on_bad_record == "fail" and dead_letter_topic is not None:
         raise BadOption("deadLetterTopic needs onBadRecord=deadLetter")
     return SinkOptions(
-        connecting=_connecting(options),
+        connecting=_one_server(options),
         topic=options.text("topic"),
         query_id=query_id,
         batch_id=batch_id,
@@ -267,14 +275,35 @@ class _Options:
         return text
 
 
-def _connecting(options: _Options) -> Connecting:
-    return Connecting(
-        options.text("url"),
-        options.text("token"),
-        options.number("numRetries", NUM_RETRIES, low=0) or 0,
-        options.number("requestTimeoutMs", 60_000, low=1) or 60_000,
-        options.word("transport", "arrow", ("arrow", "json")),
+def _servers(options: _Options) -> tuple[Connecting, ...]:
+    """One connection for each URL of `url`. `token` is one for all servers, or one for each in the same order."""
+    urls = _list(options.text("url")) or [None]
+    tokens = [options.text("token")] if len(urls) == 1 else _list(options.text("token")) or [None]
+    repeated = {url for url in urls if urls.count(url) > 1}
+    if repeated:
+        raise BadOption(f"url names {min(map(str, repeated))} twice")
+    if len(tokens) == 1:
+        tokens *= len(urls)
+    if len(tokens) != len(urls):
+        raise BadOption(f"token must be one for all servers or one for each: {len(tokens)} tokens for {len(urls)} urls")
+    retries = options.number("numRetries", NUM_RETRIES, low=0) or 0
+    timeout_ms = options.number("requestTimeoutMs", 60_000, low=1) or 60_000
+    transport = options.word("transport", "arrow", ("arrow", "json"))
+    return tuple(
+        [Connecting(url, token, retries, timeout_ms, transport) for url, token in zip(urls, tokens, strict=True)]
     )
+
+
+def _one_server(options: _Options) -> Connecting:
+    servers = _servers(options)
+    if len(servers) != 1:
+        raise BadOption(f"the sink writes to one server, but url names {len(servers)}. Use one write for each server.")
+    return servers[0]
+
+
+def _list(text: str | None) -> list[str | None]:
+    """The parts of a list with commas, without empty parts."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def _on_data_loss(options: _Options) -> str:

@@ -1,10 +1,14 @@
 """Planning on the driver: which topics exist, where each starts and ends, and how a batch is bounded.
 
-An offset is a dict, `{topic: {"epoch": e, "0": seq, "1": seq}}`: the next seq to read in each partition. Spark keeps it in
-the checkpoint, so later versions may add to its form but not change it.
+An offset is a dict, `{topic: {"epoch": e, "0": seq, "1": seq}}`: the next seq to read in each partition. A topic of the
+second or a later server of the option `url` has its index, `"server": 1`; without it the topic is on the first one. Spark
+keeps offsets in the checkpoint, so later versions may add to their form but not change it.
+
+A query reads each topic from one server. A topic that exists on two of them is refused.
 """
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -26,30 +30,45 @@ class PartitionState(Struct, frozen=True):
     epoch: int
     earliest: int
     head: int
+    # Index of the server in the option `url`.
+    server: int = 0
 
 
-def look(client: Client, options: SourceOptions, known: Offset | None = None) -> list[PartitionState]:
-    """Return the present partitions of this query.
+def look(clients: Sequence[Client], options: SourceOptions, known: Offset | None = None) -> list[PartitionState]:
+    """Return the present partitions of this query on all its servers.
 
     `known` is the offset of a running query, or {} when the caller does not have it: a topic that does not exist was
     then deleted and is left out, and `check_deleted` handles it. Raises BadOption for a topic that does not
-    exist when a query begins, and for a queue.
+    exist when a query begins, for a topic that two servers have, and for a queue.
     """
     found: list[PartitionState] = []
-    for name, description in client.describe(_names(client, options)).items():
-        if description is None:
-            if known is not None or options.pattern is not None:
+    servers: dict[str, int] = {}
+    for server, client in enumerate(clients):
+        for name, description in client.describe(_names(client, options)).items():
+            if description is None:
                 continue
-            raise BadOption(f'topic "{name}" does not exist on {client.url}')
-        if description.type == "queue" and not options.queue_as_log:
-            if options.pattern is not None:
-                continue
-            raise BadOption(
-                f'topic "{name}" is a queue: reading it here would not take its jobs. Claim them with a worker, or set '
-                "queueAsLog=true to read the queue as a log."
-            )
-        found += _partitions(name, description, options.assigned.get(name))
+            if name in servers:
+                raise BadOption(
+                    f'topic "{name}" exists on {clients[servers[name]].url} and on {client.url}: one query reads it from '
+                    "one server only"
+                )
+            servers[name] = server
+            found += _described(name, description, options, server)
+    missing = [name for name in options.topics if name not in servers]
+    if missing and known is None:
+        raise BadOption(f'topic "{missing[0]}" does not exist on {" or ".join([client.url for client in clients])}')
     return found
+
+
+def _described(name: str, description: TopicDescription, options: SourceOptions, server: int) -> list[PartitionState]:
+    if description.type == "queue" and not options.queue_as_log:
+        if options.pattern is not None:
+            return []
+        raise BadOption(
+            f'topic "{name}" is a queue: reading it here would not take its jobs. Claim them with a worker, or set '
+            "queueAsLog=true to read the queue as a log."
+        )
+    return _partitions(name, description, options.assigned.get(name), server)
 
 
 def check_deleted(options: SourceOptions, start: Offset, states: list[PartitionState]) -> None:
@@ -67,40 +86,42 @@ def check_deleted(options: SourceOptions, start: Offset, states: list[PartitionS
         )
 
 
-def first_offset(client: Client, options: SourceOptions, default: int, states: list[PartitionState]) -> Offset:
+def first_offset(
+    clients: Sequence[Client], options: SourceOptions, default: int, states: list[PartitionState]
+) -> Offset:
     """Where a new query starts."""
     offset: Offset = {}
-    histories = _histories(client) if options.history else None
+    histories = _histories(clients) if options.history else None
     _check_positions("startingOffsets", options.starting, states)
     _check_named("startingOffsetsByTimestamp", options.starting_times, states)
     for state in states:
-        offset.setdefault(state.topic, {"epoch": state.epoch})[str(state.partition)] = _start(
-            client, options, state, default, histories
+        offset.setdefault(state.topic, entry(state))[str(state.partition)] = _start(
+            clients[state.server], options, state, default, histories
         )
     return offset
 
 
-def _histories(client: Client) -> "Histories":
+def _histories(clients: Sequence[Client]) -> "Histories":
     # Imported here: the module loads much that queries without history do not need.
     from topics.spark.connector.archive_reader import Histories
 
-    return Histories(client)
+    return Histories(clients)
 
 
-def last_offset(client: Client, options: SourceOptions, states: list[PartitionState]) -> Offset:
+def last_offset(clients: Sequence[Client], options: SourceOptions, states: list[PartitionState]) -> Offset:
     """Where a batch query ends: after the head, or where the options say."""
     offset: Offset = {}
-    histories = _histories(client) if options.history else None
+    histories = _histories(clients) if options.history else None
     _check_positions("endingOffsets", options.ending, states)
     _check_named("endingOffsetsByTimestamp", options.ending_times, states)
     for state in states:
         ts_ms = None if options.ending_times is None else options.ending_times.of(state.topic, state.partition)
         seq = _position(options.ending, state, LATEST)
         if ts_ms is not None:
-            seq = _first_at_or_after(client, state, ts_ms, histories)
+            seq = _first_at_or_after(clients[state.server], state, ts_ms, histories)
         elif seq == LATEST:
             seq = state.head + 1
-        offset.setdefault(state.topic, {"epoch": state.epoch})[str(state.partition)] = seq
+        offset.setdefault(state.topic, entry(state))[str(state.partition)] = seq
     return offset
 
 
@@ -127,6 +148,16 @@ def _check_named(option: str, positions: Positions | None, states: list[Partitio
                 raise BadOption(f"{option}: {what}")
 
 
+def entry(state: PartitionState) -> dict[str, int]:
+    """The part of an offset that identifies the topic, without its partitions."""
+    return {"epoch": state.epoch, "server": state.server} if state.server else {"epoch": state.epoch}
+
+
+def next_seqs(partitions: dict[str, int]) -> dict[int, int]:
+    """The next seq of each partition of a topic's entry in an offset."""
+    return {int(number): seq for number, seq in partitions.items() if number.isdigit()}
+
+
 def ranges_between(start: Offset, end: Offset) -> list[SeqRange]:
     """Return the ranges between two offsets. A partition that only the end contains is new and is read from its beginning."""
     result = []
@@ -134,22 +165,27 @@ def ranges_between(start: Offset, end: Offset) -> list[SeqRange]:
         began = start.get(topic, {})
         if "epoch" in began and began["epoch"] != partitions["epoch"]:
             raise recreated(topic)
-        for number, last in partitions.items():
-            if number != "epoch":
-                first = began.get(number, 1)
-                if first < last:
-                    result.append(SeqRange(topic, int(number), partitions["epoch"], first, last - 1))
+        for number, last in next_seqs(partitions).items():
+            first = began.get(str(number), 1)
+            if first < last:
+                server = partitions.get("server", 0)
+                result.append(SeqRange(topic, number, partitions["epoch"], first, last - 1, server))
     return result
 
 
 def available(start: Offset, states: list[PartitionState]) -> dict[tuple[str, int], int]:
     """How many seqs each partition has beyond the offset.
 
-    Raises TopicRecreated, and DataLoss where a partition ends before the offset.
+    Raises TopicRecreated, DataLoss where a partition ends before the offset, and BadOption where `url` has another order.
     """
     result = {}
     for state in states:
         began = start.get(state.topic, {})
+        if began and began.get("server", 0) != state.server:
+            raise BadOption(
+                f'topic "{state.topic}" was read from server {began.get("server", 0) + 1} of url and is now on server '
+                f"{state.server + 1}: keep the order of the servers, and add new ones at the end"
+            )
         if "epoch" in began and began["epoch"] != state.epoch:
             raise recreated(state.topic)
         at = began.get(str(state.partition), 1)
@@ -166,7 +202,7 @@ def moved(start: Offset, states: list[PartitionState], taken: dict[tuple[str, in
     """The offset after taking these numbers of seqs from the partitions."""
     offset: Offset = {topic: dict(partitions) for topic, partitions in start.items()}
     for state in states:
-        partitions = offset.setdefault(state.topic, {"epoch": state.epoch})
+        partitions = offset.setdefault(state.topic, entry(state))
         number = str(state.partition)
         partitions[number] = partitions.get(number, 1) + taken.get((state.topic, state.partition), 0)
     return offset
@@ -182,9 +218,11 @@ def _names(client: Client, options: SourceOptions) -> list[str]:
     return [topic.topic for topic in client.topics() if pattern.fullmatch(topic.topic)]
 
 
-def _partitions(topic: str, description: TopicDescription, assigned: tuple[int, ...] | None) -> list[PartitionState]:
+def _partitions(
+    topic: str, description: TopicDescription, assigned: tuple[int, ...] | None, server: int
+) -> list[PartitionState]:
     states = [
-        PartitionState(topic, number, description.epoch, description.earliest[number], head)
+        PartitionState(topic, number, description.epoch, description.earliest[number], head, server)
         for number, head in sorted(description.heads.items())
     ]
     if assigned is None:
@@ -205,7 +243,7 @@ def _start(
     if seq == EARLIEST:
         if histories is None:
             return state.earliest
-        return histories.earliest(state.topic, state.epoch, state.partition, state.earliest)
+        return histories.earliest(state.topic, state.epoch, state.partition, state.earliest, state.server)
     return state.head + 1 if seq == LATEST else max(1, seq)
 
 
@@ -215,7 +253,7 @@ def _first_at_or_after(client: Client, state: PartitionState, ts_ms: int, histor
     live = min(page.records[0].seq, state.head + 1) if page.records else state.head + 1
     if histories is None:
         return live
-    return histories.first_at_or_after(state.topic, state.epoch, state.partition, ts_ms, live)
+    return histories.first_at_or_after(state.topic, state.epoch, state.partition, ts_ms, live, state.server)
 
 
 def _position(positions: Positions | None, state: PartitionState, default: int) -> int:

@@ -19,6 +19,12 @@ class SeqRange(Struct, frozen=True):
     epoch: int
     first: int
     last: int
+    # Index of the server in the option `url`.
+    server: int = 0
+
+    def between(self, first: int, last: int) -> "SeqRange":
+        """Seqs first..last of the same partition."""
+        return SeqRange(self.topic, self.partition, self.epoch, first, last, self.server)
 
     @property
     def seqs(self) -> int:
@@ -47,7 +53,7 @@ def cut(ranges: list[SeqRange], least: int) -> list[SeqRange]:
         first = each.first
         for index in range(pieces):
             last = first + size - 1 + (index < rest)
-            result.append(SeqRange(each.topic, each.partition, each.epoch, first, last))
+            result.append(each.between(first, last))
             first = last + 1
     return result
 
@@ -57,7 +63,7 @@ def cut_to(ranges: list[SeqRange], most: int | None) -> list[SeqRange]:
     if most is None:
         return ranges
     return [
-        SeqRange(each.topic, each.partition, each.epoch, first, min(each.last, first + most - 1))
+        each.between(first, min(each.last, first + most - 1))
         for each in ranges
         for first in range(each.first, each.last + 1, most)
     ]

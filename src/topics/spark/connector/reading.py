@@ -72,7 +72,7 @@ def read_range(
         if tombstone is not None:
             first, last = max(at + 1, tombstone["gap_from"]), min(wanted.last, tombstone["gap_to"])
             if elsewhere is not None and first <= last:
-                reached, found = elsewhere(SeqRange(wanted.topic, wanted.partition, wanted.epoch, first, last))
+                reached, found = elsewhere(wanted.between(first, last))
                 yield from found
                 first = reached + 1
             yield from lost_rows(wanted, {**tombstone, "gap_from": first, "gap_to": last}, on_data_loss)

@@ -6,6 +6,7 @@ pandas, half a second of CPU) are therefore inside the functions that read archi
 
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -26,17 +27,27 @@ from pyspark.sql.types import StructType
 
 from topics.client import Client
 from topics.model.errors import TopicsError
-from topics.spark.connector.options import EARLIEST, LATEST, BadOption, SourceOptions, sink_options, source_options
+from topics.spark.connector.options import (
+    EARLIEST,
+    LATEST,
+    BadOption,
+    Connecting,
+    SourceOptions,
+    sink_options,
+    source_options,
+)
 from topics.spark.connector.payloads import VARIANT_SCHEMA, Converter, converter
 from topics.spark.connector.planning import (
     Offset,
     PartitionState,
     available,
     check_deleted,
+    entry,
     first_offset,
     last_offset,
     look,
     moved,
+    next_seqs,
     ranges_between,
 )
 from topics.spark.connector.ranges import Part, SeqRange, cut, cut_to, pack, share
@@ -115,13 +126,13 @@ class _RangeReader:
         parts = partition.parts
         if not parts:
             return
-        with self._options.connecting.client() as client:
+        with self._options.clients() as clients:
             if len(parts) == 1:
-                yield from self._read_part(client, parts[0])
+                yield from self._read_part(clients, parts[0])
             else:
-                yield from combined(chain.from_iterable([self._read_part(client, part) for part in parts]))
+                yield from combined(chain.from_iterable([self._read_part(clients, part) for part in parts]))
 
-    def _read_part(self, client: Client, part: Part) -> Iterator[Any]:
+    def _read_part(self, clients: Sequence[Client], part: Part) -> Iterator[Any]:
         options = self._options
         if part.uri is not None:
             from topics.spark.connector.archive_reader import read_archived
@@ -129,38 +140,38 @@ class _RangeReader:
             yield from read_archived(part, options.on_data_loss)
             return
         yield from read_range(
-            client,
+            clients[part.wanted.server],
             part.wanted,
-            transport=options.connecting.transport,
+            transport=options.servers[part.wanted.server].transport,
             on_data_loss=options.on_data_loss,
-            elsewhere=_archives(client, options) if options.history else None,
+            elsewhere=_archives(clients, options) if options.history else None,
         )
 
-    def _planned(self, client: Client, ranges: list[SeqRange]) -> list[RangePartition]:
+    def _planned(self, clients: Sequence[Client], ranges: list[SeqRange]) -> list[RangePartition]:
         least, most = self._options.min_partitions, self._options.max_task_seqs
         if self._options.history:
             from topics.spark.connector.archive_reader import Histories
 
-            parts = Histories(client).split(cut_to(ranges, most), least)
+            parts = Histories(clients).split(cut_to(ranges, most), least)
         else:
             parts = [Part(each) for each in cut_to(cut(ranges, least), most)]
         return [RangePartition(task) for task in pack(parts, least, most)]
 
 
-def _archives(client: Client, options: SourceOptions) -> Elsewhere:
+def _archives(clients: Sequence[Client], options: SourceOptions) -> Elsewhere:
     from topics.spark.connector.archive_reader import recovered
 
-    return partial(recovered, client, on_data_loss=options.on_data_loss)
+    return partial(recovered, clients, on_data_loss=options.on_data_loss)
 
 
 class BatchReader(_RangeReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
-        with self._options.connecting.client() as client:
-            states = look(client, self._options)
-            start = first_offset(client, self._options, EARLIEST, states)
-            end = last_offset(client, self._options, states)
+        with self._options.clients() as clients:
+            states = look(clients, self._options)
+            start = first_offset(clients, self._options, EARLIEST, states)
+            end = last_offset(clients, self._options, states)
             # Spark refuses an empty list.
-            return self._planned(client, ranges_between(start, end)) or [RangePartition([])]
+            return self._planned(clients, ranges_between(start, end)) or [RangePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read(partition)
@@ -174,22 +185,22 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._short_since_s: float | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        with self._options.connecting.client() as client:
+        with self._options.clients() as clients:
             # A query with history=all starts at the earliest record unless an option says otherwise.
             default = EARLIEST if self._options.history else LATEST
-            return first_offset(client, self._options, default, look(client, self._options))
+            return first_offset(clients, self._options, default, look(clients, self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        with self._options.connecting.client() as client:
-            self._target = {(state.topic, state.partition): state.head for state in look(client, self._options, {})}
+        with self._options.clients() as clients:
+            self._target = {(state.topic, state.partition): state.head for state in look(clients, self._options, {})}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options
-        with options.connecting.client() as client:
-            states = look(client, options, start)
+        with options.clients() as clients:
+            states = look(clients, options, start)
             check_deleted(options, start, states)
             waiting = available(start, states)
             if self._target is not None:
@@ -198,8 +209,8 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
                     for key, seqs in waiting.items()
                 }
             elif sum(waiting.values()) < max(1, options.min_offsets):
-                _wait(client, states)
-                states = look(client, options, start)
+                _wait(clients, options, states)
+                states = look(clients, options, start)
                 check_deleted(options, start, states)
                 waiting = available(start, states)
                 if self._is_too_short(sum(waiting.values())):
@@ -222,17 +233,17 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         try:
-            with self._options.connecting.client() as client:
+            with self._options.clients() as clients:
                 offset: Offset = {}
-                for state in look(client, self._options, {}):
-                    offset.setdefault(state.topic, {"epoch": state.epoch})[str(state.partition)] = state.head + 1
+                for state in look(clients, self._options, {}):
+                    offset.setdefault(state.topic, entry(state))[str(state.partition)] = state.head + 1
                 return offset
         except TopicsError:
             return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with self._options.connecting.client() as client:
-            return self._planned(client, ranges_between(start, end))
+        with self._options.clients() as clients:
+            return self._planned(clients, ranges_between(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read(partition)
@@ -241,23 +252,37 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
         group = self._options.group
         if group is None:
             return
-        with self._options.connecting.client() as client:
+        with self._options.clients() as clients:
             for topic, partitions in end.items():
-                for number, seq in partitions.items():
-                    if number != "epoch" and seq > 1:
-                        _show_progress(client, topic, group, int(number), seq - 1)
+                for number, seq in next_seqs(partitions).items():
+                    if seq > 1:
+                        _show_progress(clients[partitions.get("server", 0)], topic, group, number, seq - 1)
 
     def stop(self) -> None:
         pass
 
 
-def _wait(client: Any, states: list[PartitionState]) -> None:
-    """Wait until a partition has a new record, with one long-polling request."""
-    known: dict[str, dict[int, int]] = {}
+def _wait(clients: Sequence[Client], options: SourceOptions, states: list[PartitionState]) -> None:
+    """Wait until a partition has a new record, with one long-polling request to each server."""
+    known: list[dict[str, dict[int, int]]] = [{} for _ in options.servers]
     for state in states:
-        if state.topic in known or len(known) < MAX_WAIT_TOPICS:
-            known.setdefault(state.topic, {})[state.partition] = state.head
-    client.heads(known, wait_ms=WAIT_MS)
+        heads = known[state.server]
+        if state.topic in heads or len(heads) < MAX_WAIT_TOPICS:
+            heads.setdefault(state.topic, {})[state.partition] = state.head
+    if len(known) == 1:
+        clients[0].heads(known[0], wait_ms=WAIT_MS)
+        return
+    # Each request has its own connection. The requests that have not ended are left alone: they end after WAIT_MS.
+    threads = ThreadPoolExecutor(len(known))
+    requests = [threads.submit(_wait_at, *each) for each in zip(options.servers, known, strict=True)]
+    threads.shutdown(wait=False)
+    for request in wait(requests, return_when=FIRST_COMPLETED).done:
+        request.result()
+
+
+def _wait_at(server: Connecting, heads: dict[str, dict[int, int]]) -> None:
+    with server.client() as client:
+        client.heads(heads, wait_ms=WAIT_MS)
 
 
 def _at(start: dict[str, Any], key: tuple[str, int]) -> int:

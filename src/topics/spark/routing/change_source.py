@@ -71,7 +71,7 @@ class ChangeReader(StreamReader):
         return start
 
     def _routes_are_current(self) -> bool:
-        with self._options.connecting.client() as client:
+        with self._options.clients() as (client, *_):
             routes = own_routes(client.routes(table=self._table).routes, self._route)
             return signature(routes, declared_columns(client, self._table)) == self._routes
 
