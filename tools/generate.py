@@ -1,4 +1,4 @@
-"""Write the files that are made from the declarations in `topics.api`: `make generate`.
+"""Write the files that are made from the code: the API reference, the pages of docs/reference and the clients (`make generate`).
 
 `tests/api/test_generated.py` fails when one of them is not current.
 """
@@ -6,6 +6,7 @@
 from pathlib import Path
 
 from tools.clients import client_files, formatted
+from tools.reference_pages import reference_pages
 from tools.sync import sync_sources
 from topics.api.reference import markdown
 
@@ -16,13 +17,14 @@ def files() -> dict[str, str]:
     """The generated files with their contents, by path."""
     clients = client_files()
     sync = {path: formatted(path, source) for path, source in sync_sources(clients).items()}
-    return {"docs/api.md": markdown(), **clients, **sync}
+    return {"docs/api.md": markdown(), **reference_pages(), **clients, **sync}
 
 
 def main() -> None:
     for path, text in files().items():
         target = ROOT / path
         if not target.exists() or target.read_text() != text:
+            target.parent.mkdir(exist_ok=True)
             target.write_text(text)
             print(f"wrote {path}")
 

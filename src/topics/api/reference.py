@@ -168,10 +168,15 @@ def _tables(operation: Operation) -> list[tuple[str, list[Row]]]:
 
 
 def _type_tables(title: str, kind: type) -> list[tuple[str, list[Row]]]:
+    rows = type_rows(kind, is_request=title == "Body")
+    return [(f"{title}: `{name}`" if name else title, fields) for name, fields in rows]
+
+
+def type_rows(kind: type, *, is_request: bool) -> list[tuple[str, list[Row]]]:
+    """The fields of a type, without a name, and then those of the types that it uses, by name."""
     references, schemas = msgspec.json.schema_components([kind], ref_template="{name}")
     first = references[0].get("$ref", "")
     ordered = [first, *[name for name in schemas if name != first]] if first else list(schemas)
-    is_request = title == "Body"
     tables = []
     for name in ordered:
         if name == "Performance":
@@ -186,7 +191,7 @@ def _type_tables(title: str, kind: type) -> list[tuple[str, list[Row]]]:
             for field, schema in schemas[name].get("properties", {}).items()
             if field != "performance"
         ]
-        tables.append((title if name == first else f"{title}: `{name}`", rows))
+        tables.append(("" if name == first else name, rows))
     return tables
 
 

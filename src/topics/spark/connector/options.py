@@ -17,41 +17,73 @@ from topics.client import Client, RetryPolicy
 
 # Options that Spark itself adds.
 _SPARK_OPTIONS = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode", "header", "__metadata"})
-_CONNECTION = ("url", "token", "numRetries", "requestTimeoutMs", "transport")
-SOURCE_OPTIONS = (
-    *_CONNECTION,
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "payload",
-    "onBadRecord",
-    "failOnDataLoss",
-    "onDataLoss",
-    "group",
-    "queueAsLog",
-    "history",
-)
-SINK_OPTIONS = (
-    *_CONNECTION,
-    "topic",
-    "queryId",
-    "batchId",
-    "checkRepeats",
-    "atomic",
-    "onBadRecord",
-    "deadLetterTopic",
-)
+
+
+class Option(Struct, frozen=True):
+    """An option as the reference shows it (docs/reference/spark-options.md)."""
+
+    default: str
+    about: str
+
+
+SHARED_OPTIONS = {
+    "url": Option(
+        "TOPICS_URL",
+        "Address of the server. A source reads several servers as one: `http://a:4000,http://b:4000`; each topic may exist on one of "
+        "them only. Add new servers at the end. The sink writes to one server.",
+    ),
+    "token": Option("TOPICS_TOKEN", "Key or token; with several urls one for all, or one for each with commas."),
+    "numRetries": Option("8", "Retries of each request: about ten seconds, long enough for a server to restart."),
+    "requestTimeoutMs": Option("60000", "Time-out of each request."),
+    "transport": Option("arrow", "`arrow` or `json`."),
+}
+SOURCE_OPTIONS = {
+    **SHARED_OPTIONS,
+    "subscribe": Option("", "Names of topics, with commas. Give one of `subscribe`, `subscribePattern` and `assign`."),
+    "subscribePattern": Option("", "A regular expression for whole names."),
+    "assign": Option("", 'Partitions of topics: `{"orders": [0, 1]}`.'),
+    "startingOffsets": Option(
+        "earliest",
+        'Where a new query begins; streams: `latest`. Or `{"orders": {"0": 15, "1": -2}}`; -2 is earliest, -1 latest.',
+    ),
+    "endingOffsets": Option("latest", "Where a batch query ends; exclusive."),
+    "startingTimestamp": Option("", "Begin at the first record of this time or later; milliseconds."),
+    "endingTimestamp": Option("", "End before the first record of this time or later; milliseconds."),
+    "startingOffsetsByTimestamp": Option("", 'The same for each partition: `{"orders": {"0": 1700000000000}}`.'),
+    "endingOffsetsByTimestamp": Option("", 'The same for each partition: `{"orders": {"0": 1700000000000}}`.'),
+    "maxOffsetsPerTrigger": Option(
+        "250000", "Seqs in one micro-batch, but at least one of each partition that has some."
+    ),
+    "minOffsetsPerTrigger": Option("0", "Wait until there are this many seqs."),
+    "maxTriggerDelay": Option(
+        "15m", "The longest time to wait for `minOffsetsPerTrigger`: `500ms`, `30s`, `15m`, `1h`."
+    ),
+    "minPartitions": Option("0", "Minimum number of tasks, if there are as many seqs."),
+    "maxRecordsPerPartition": Option("", "Maximum number of seqs in one task."),
+    "payload": Option("json", "`json`: `data` is JSON text. `variant`: `data` is a VARIANT."),
+    "onBadRecord": Option("fail", "`fail`: a record that does not fit the schema fails the query."),
+    "failOnDataLoss": Option("true", "`false` is `onDataLoss=ignore`."),
+    "onDataLoss": Option("fail", "`fail`, `emit` (a row with `data` NULL and the range in `meta`) or `ignore`."),
+    "group": Option(
+        "", "Show the progress as this consumer group, one batch behind. The checkpoint holds the position."
+    ),
+    "queueAsLog": Option("false", "`true`: read a queue without taking its jobs."),
+    "history": Option(
+        "live", "`all`: read the archives of the topics first. Streams then begin with the earliest record."
+    ),
+}
+SINK_OPTIONS = {
+    **SHARED_OPTIONS,
+    "topic": Option("", "Topic of rows without a topic column, or with NULL in it."),
+    "queryId": Option("", "Identifies the writer in `foreachBatch`; needs `batchId`."),
+    "batchId": Option("", "Number of the batch in `foreachBatch`; needs `queryId`."),
+    "checkRepeats": Option(
+        "true", "A batch of `queryId` that was written before with other rows fails. `false`: it is ignored."
+    ),
+    "atomic": Option("true", "`false`: a batch job of any size; each piece is readable at once, at least once."),
+    "onBadRecord": Option("fail", "`deadLetter`: rows that cannot become records go to `deadLetterTopic`."),
+    "deadLetterTopic": Option("", "Topic for rows that cannot become records."),
+}
 # A micro-batch has a fixed cost of 120 to 200 ms; larger batches amortise it.
 MAX_OFFSETS_PER_TRIGGER = 250_000
 # As in Spark's Kafka connector.
@@ -229,7 +261,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 class _Options:
-    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+    def __init__(self, given: Mapping[str, str], known: Mapping[str, Option]) -> None:
         by_lower = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         for name, value in given.items():

@@ -1,0 +1,50 @@
+"""The reference pages name what a running server has."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.served import server_settings
+from tools.reference_pages import declared_metrics
+from topics.api.errors import STATUS_OF
+from topics.cli.main import COMMANDS
+from topics.testing.http import Api
+from topics.testing.server import running_server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with running_server(server_settings(tmp_path / "data")) as url, Api(url) as api:
+        yield api
+
+
+def test_every_metric_of_a_server_is_on_the_page_with_its_help(api: Api) -> None:
+    api.put("/v0/topics/jobs", {"type": "queue"})
+    api.post("/v0/topics/orders", {"records": [{"data": 1}]})
+    api.put("/v0/routers/copy", {"source": "orders", "dest": "copies"})
+    consume = {"topic": "orders", "group_id": "g", "partition_id": 0, "limit": 1, "timeout_seconds": 0}
+    api.post("/api/topics/consume", consume)
+    report = {"state": "running", "jobs": [{"name": "route", "kind": "route", "state": "running", "lag": 1}]}
+    api.put("/api/pipelines/spark", report)
+    text = api.get("/v0/metrics", headers={"Accept": "text/plain"}).body.decode()
+    kinds = dict([line.split(" ")[2:4] for line in text.splitlines() if line.startswith("# TYPE ")])
+    helps = dict([line.split(" ", 3)[2:4] for line in text.splitlines() if line.startswith("# HELP ")])
+    declared = {name: (kind, about) for name, kind, _, about in declared_metrics()}
+    assert {name: (kinds[name], helps[name]) for name in kinds} == {name: declared.get(name) for name in kinds}
+    assert len(declared) == len(declared_metrics()), "a name occurs once"
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("docs/operate/troubleshooting.md", [f"`{code}`" for code in STATUS_OF]),
+        ("docs/reference/commands.md", [f"### topics {name}\n" for name in COMMANDS]),
+        ("docs/commands.md", [f"topics {name}" for name in COMMANDS]),
+    ],
+)
+def test_a_page_names_all_of_them(path: str, names: list[str]) -> None:
+    text = (ROOT / path).read_text()
+    assert [name for name in names if name not in text] == []
