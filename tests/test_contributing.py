@@ -1,0 +1,48 @@
+"""CONTRIBUTING.md names files, folders and symbols that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PATHS = sorted({path for path in re.findall(r"`((?:src|tests|docs|tools|bench)(?:/[\w./-]*)?)`", TEXT)})
+# By symbol, the file that has it.
+SYMBOLS = {
+    "OPERATIONS": "src/topics/api/ops.py",
+    "CALLS": "tests/server/test_authorization.py",
+    "Fact": "src/topics/model/facts.py",
+    "_FREEING": "src/topics/model/facts.py",
+    "APPLY": "src/topics/broker/log/apply.py",
+    "FactCommit": "src/topics/broker/log/commit.py",
+    "Settings": "src/topics/server/ops/settings.py",
+    "OPTIONS": "src/topics/server/ops/options.py",
+    "GROUPS": "src/topics/cli/main.py",
+    "CASES": "tests/cli/test_every_command.py",
+    "SCREENS": "src/topics/console/app.js",
+    "NAVIGATION": "src/topics/console/app.js",
+    "AXE_SCREENS": "tests/console/test_screens.py",
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_named_path_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("symbol", SYMBOLS)
+def test_a_named_symbol_is_where_the_recipe_says(symbol: str) -> None:
+    assert f"`{symbol}`" in TEXT
+    assert f"`{SYMBOLS[symbol]}`" in TEXT
+    assert re.search(rf"^(class |const )?{symbol}\b", (ROOT / SYMBOLS[symbol]).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_package_has_a_place_in_the_table() -> None:
+    packages = [path.name for path in (ROOT / "src/topics").iterdir() if (path / "__init__.py").exists()]
+    assert [name for name in packages if f"`src/topics/{name}`" not in TEXT] == []
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert [name for name in re.findall(r"make ([a-z-]+)", TEXT) if name not in targets] == []
