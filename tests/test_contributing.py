@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-PATHS = sorted({path for path in re.findall(r"`((?:src|tests|docs|tools|bench)(?:/[\w./-]*)?)`", TEXT)})
+PATHS = sorted(set(re.findall(r"`((?:src|tests|docs|tools|bench)(?:/[\w./-]*)?)`", TEXT)))
 # By symbol, the file that has it.
 SYMBOLS = {
     "OPERATIONS": "src/topics/api/ops.py",
@@ -35,7 +35,9 @@ def test_a_named_path_exists(path: str) -> None:
 def test_a_named_symbol_is_where_the_recipe_says(symbol: str) -> None:
     assert f"`{symbol}`" in TEXT
     assert f"`{SYMBOLS[symbol]}`" in TEXT
-    assert re.search(rf"^(class |const )?{symbol}\b", (ROOT / SYMBOLS[symbol]).read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.search(
+        rf"^(class |const )?{symbol}\b", (ROOT / SYMBOLS[symbol]).read_text(encoding="utf-8"), re.MULTILINE
+    )
 
 
 def test_every_package_has_a_place_in_the_table() -> None:

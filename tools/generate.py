@@ -3,6 +3,8 @@
 `tests/api/test_generated.py` fails when one of them is not current.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 from tools.clients import client_files, formatted
@@ -21,12 +23,17 @@ def files() -> dict[str, str]:
 
 
 def main() -> None:
+    written = []
     for path, text in files().items():
         target = ROOT / path
         if not target.exists() or target.read_text() != text:
             target.parent.mkdir(exist_ok=True)
             target.write_text(text)
+            written.append(path)
             print(f"wrote {path}")
+    if any([path.startswith("src/topics/client/") for path in written]):
+        # The page of the Python methods is made from the clients, which this process has imported as they were.
+        subprocess.run([sys.executable, "-m", "tools.generate"], check=True, cwd=ROOT)
 
 
 if __name__ == "__main__":
