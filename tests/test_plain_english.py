@@ -1,0 +1,185 @@
+"""Words that the project does not use, because a plainer one exists: in names, comments, messages and documents.
+
+An underscore ends a word, so that `test_x_is_told_y` is found too.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("src", "docs", "tests", "bench", "tools", "examples", "deploy")
+FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "mkdocs.yml", "Dockerfile")
+SUFFIXES = {".py", ".md", ".js", ".html", ".css", ".toml", ".yml", ".yaml", ".sh", ".sql", ".service", ".conf"}
+# With what to write instead.
+WORDS = {
+    "whoever": "the reader, a client, each caller",
+    "nobody": "no client, no reader",
+    "somebody": "a client, another caller",
+    "anybody": "any client",
+    "told": "reported, sent, given",
+    "telling": "reporting, notifying",
+    "owed": "pending, unwritten",
+    "so many": "the number",
+    "stands": "is",
+    "anew": "again",
+}
+PATTERN = re.compile(rf"(?<![a-z])({'|'.join(WORDS).replace(' ', '[ _]')})(?![a-z])", re.IGNORECASE)
+# Files that may still have some of the words, with how many. The numbers only get smaller.
+ALLOWED: dict[str, int] = {
+    "CHANGELOG.md": 23,
+    "Makefile": 1,
+    "bench/RESULTS-SPARK.md": 2,
+    "bench/spark.py": 2,
+    "docs/FORMAT.md": 5,
+    "docs/GUARANTEES.md": 7,
+    "docs/SECURITY.md": 1,
+    "docs/bulk.md": 1,
+    "docs/changes.md": 3,
+    "docs/consumer-groups.md": 1,
+    "docs/decisions/0002-one-turn-one-commit.md": 1,
+    "docs/decisions/0006-router-copies.md": 1,
+    "docs/decisions/0010-live-readers-hold-places.md": 1,
+    "docs/decisions/0011-routing.md": 3,
+    "docs/decisions/0012-archive.md": 2,
+    "docs/decisions/0015-read-together.md": 1,
+    "docs/http.md": 3,
+    "docs/pipeline.md": 8,
+    "examples/demo.py": 1,
+    "examples/search.py": 1,
+    "src/topics/broker/durability/recovery.py": 1,
+    "src/topics/broker/topics/read.py": 2,
+    "src/topics/console/lib/live.js": 1,
+    "src/topics/console/lib/table.js": 1,
+    "src/topics/engine/copying.py": 1,
+    "src/topics/engine/group.py": 1,
+    "src/topics/engine/jobs.py": 2,
+    "src/topics/engine/partition.py": 3,
+    "src/topics/engine/priority.py": 1,
+    "src/topics/engine/render.py": 2,
+    "src/topics/engine/router.py": 1,
+    "src/topics/engine/segment.py": 2,
+    "src/topics/maintenance/repair.py": 1,
+    "src/topics/model/archive.py": 2,
+    "src/topics/model/facts.py": 4,
+    "src/topics/model/route.py": 1,
+    "src/topics/spark/__init__.py": 1,
+    "src/topics/sql/worker.py": 2,
+    "src/topics/storage/os_marker.py": 1,
+    "src/topics/storage/snapshot.py": 1,
+    "src/topics/testing/clock.py": 1,
+    "src/topics/testing/disk.py": 1,
+    "src/topics/testing/server.py": 2,
+    "src/topics/wire/arrow_size.py": 2,
+    "tests/acceptance/conftest.py": 1,
+    "tests/acceptance/test_append.py": 1,
+    "tests/acceptance/test_archives.py": 2,
+    "tests/acceptance/test_bad_input.py": 1,
+    "tests/acceptance/test_consume.py": 8,
+    "tests/acceptance/test_consume_process.py": 1,
+    "tests/acceptance/test_delete.py": 4,
+    "tests/acceptance/test_diff.py": 1,
+    "tests/acceptance/test_heads.py": 3,
+    "tests/acceptance/test_kill.py": 2,
+    "tests/acceptance/test_long_poll.py": 3,
+    "tests/acceptance/test_pipelines.py": 4,
+    "tests/acceptance/test_queue_kill.py": 3,
+    "tests/acceptance/test_queues.py": 1,
+    "tests/acceptance/test_restart.py": 1,
+    "tests/acceptance/test_roles.py": 4,
+    "tests/acceptance/test_routers.py": 1,
+    "tests/acceptance/test_sql.py": 1,
+    "tests/acceptance/test_tables.py": 1,
+    "tests/acceptance/test_tombstones.py": 8,
+    "tests/acceptance/test_topics.py": 3,
+    "tests/acceptance/test_vanished.py": 1,
+    "tests/acceptance/test_verbatim.py": 2,
+    "tests/acceptance/test_watch.py": 8,
+    "tests/acceptance/test_websocket.py": 9,
+    "tests/acceptance/test_work.py": 4,
+    "tests/broker/durability/test_dropped_segments.py": 1,
+    "tests/broker/log/test_reentrant_replies.py": 1,
+    "tests/broker/tables/test_archives.py": 1,
+    "tests/capture/test_postgres.py": 2,
+    "tests/cli/test_check.py": 1,
+    "tests/crash/test_damage_matrix.py": 1,
+    "tests/lanes.py": 1,
+    "tests/server/auth/test_authorization.py": 15,
+    "tests/server/auth/test_keys.py": 1,
+    "tests/server/auth/test_passwords.py": 3,
+    "tests/server/auth/test_reload.py": 1,
+    "tests/server/house.py": 1,
+    "tests/server/http/test_answers.py": 1,
+    "tests/server/http/test_bounds.py": 1,
+    "tests/server/http/test_disconnect.py": 2,
+    "tests/server/http/test_gzip.py": 2,
+    "tests/server/http/test_idle.py": 1,
+    "tests/server/http/test_pipelining.py": 1,
+    "tests/server/http/test_shutdown.py": 4,
+    "tests/server/http/test_slow_clients.py": 2,
+    "tests/server/http/test_upgrade.py": 1,
+    "tests/server/http/wire.py": 2,
+    "tests/server/live/test_delivery.py": 3,
+    "tests/server/live/test_sse.py": 2,
+    "tests/server/ops/test_connection_limits.py": 1,
+    "tests/server/ops/test_logs.py": 3,
+    "tests/server/ops/test_metrics.py": 1,
+    "tests/server/ops/test_settings.py": 1,
+    "tests/server/tables/test_pipelines.py": 1,
+    "tests/server/tables/test_versions.py": 2,
+    "tests/server/test_authorization.py": 1,
+    "tests/server/test_body_limits.py": 1,
+    "tests/server/test_damaged_segments.py": 4,
+    "tests/server/test_joined_writes.py": 2,
+    "tests/server/test_limits.py": 2,
+    "tests/server/test_live_edges.py": 14,
+    "tests/server/test_producers.py": 2,
+    "tests/server/test_refused_behind.py": 4,
+    "tests/server/test_throttling.py": 1,
+    "tests/server/test_work_stream.py": 1,
+    "tests/server/topics/test_pending_appends.py": 12,
+    "tests/simulation/test_forwarding.py": 1,
+    "tests/simulation/test_live_history.py": 1,
+    "tests/simulation/test_queue_checker.py": 2,
+    "tests/spark/delta/test_feed.py": 2,
+    "tests/spark/pipeline/test_hostile.py": 3,
+    "tests/spark/pipeline/test_terminal.py": 3,
+    "tests/spark/routing/test_conditions.py": 2,
+    "tests/spark/routing/test_job.py": 4,
+    "tests/spark/test_source_rules.py": 7,
+    "tests/sql/fuzz.py": 1,
+    "tests/sql/test_select.py": 5,
+    "tests/wire/test_arrow_body.py": 1,
+}
+
+
+def texts() -> list[Path]:
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
+    found = [path for path in found if "__pycache__" not in path.parts and "build" not in path.parts]
+    return [*found, *[ROOT / name for name in FILES]]
+
+
+def test_no_text_has_a_word_with_a_plainer_one() -> None:
+    problems = []
+    for path in texts():
+        name = str(path.relative_to(ROOT))
+        if name == "tests/test_plain_english.py":
+            continue
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found = [(number, each[0]) for number, line in enumerate(lines, 1) for each in PATTERN.finditer(line)]
+        if len(found) > ALLOWED.get(name, 0):
+            problems += [
+                f"{name}:{number}: {word}: write {WORDS[word.lower().replace('_', ' ')]}" for number, word in found
+            ]
+    assert problems == []
+
+
+@pytest.mark.parametrize("text", ["test_it_is_told_once", "Nobody", "so_many", "what stands there"])
+def test_words_are_found_in_names_and_sentences(text: str) -> None:
+    assert PATTERN.search(text)
+
+
+@pytest.mark.parametrize("text", ["understands", "renewed", "stand-alone", "followed", "some many"])
+def test_parts_of_other_words_are_not_found(text: str) -> None:
+    assert not PATTERN.search(text)
