@@ -53,7 +53,10 @@ def main(argv: list[str]) -> int:
             if not arguments.quick:
                 results.put(result)
     if not arguments.quick:
-        results.write_documents(arguments.results.with_name("RESULTS.md"), ROOT / "docs" / "images")
+        docs = ROOT / "docs"
+        results.write_documents(
+            arguments.results.with_name("RESULTS.md"), docs / "images", docs / "operate" / "sizing.md"
+        )
     return 1 if failed else 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from bench.measure import OURS
+from tools.marked import write_marked
 
 INTRODUCTION = """# Results
 
@@ -22,12 +23,17 @@ wrk drives HTTP, redis-benchmark drives Redis writes and reads, and one Python p
 constant answer. Rows of the append matrix are one round each.
 """
 
-CHARTS = {
-    "append": "Appends, records per second",
-    "read": "Reads, records per second",
-    "live": "Deliveries per second",
-    "queues": "Jobs per second",
+# The rows of the one chart of the README, by title.
+HEADLINES = {
+    "append: 1 record of 100 B, disk, 16 connections": "append 1 record, records/s",
+    "append: 100 records of 100 B per request, disk, 16 connections": "append 100 records, records/s",
+    "append: 1 record of 100 B, fsync, 16 connections": "append 1 record, synced, records/s",
+    "read: diff of 256 records from memory, 16 connections": "read 256 records, records/s",
+    "live: single records to 100 SSE watchers": "100 live readers, deliveries/s",
+    "queues: claim and ack, 16 workers, 16 at a time": "claim and ack 16 jobs, jobs/s",
 }
+# Groups of the tables in docs/operate/sizing.md, beside the rows of the chart.
+SIZING_GROUPS = ("latency", "pressure", "scale", "lifecycle")
 COLORS = {OURS: "#2563eb", "redis": "#dc2626", "redis list": "#f97316", "nats": "#059669", "echo": "#9ca3af"}
 OTHER_COLOR = "#7c3aed"
 BAR_HEIGHT = 13
@@ -54,17 +60,37 @@ class Results:
         content = {"machine": _machine(), "rows": list(self.rows.values())}
         self.path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    def write_documents(self, page: Path, images: Path) -> None:
-        """Write the page of tables and one chart for each of the main groups."""
+    def write_documents(self, page: Path, images: Path, sizing: Path | None = None) -> None:
+        """Write the page of tables, the charts, and the tables of the page `sizing`."""
         if not self.rows:
             return
         machine = json.loads(self.path.read_text(encoding="utf-8"))["machine"]
         page.write_text(INTRODUCTION.format(machine=machine) + self._tables(), encoding="utf-8")
         images.mkdir(parents=True, exist_ok=True)
-        for group, title in CHARTS.items():
-            rows = [row for row in self.rows.values() if row["group"] == group and not row["lower_is_better"]]
-            if rows:
-                (images / f"bench-{group}.svg").write_text(chart(title, rows), encoding="utf-8")
+        (images / "bench.svg").write_text(self.headline_chart(), encoding="utf-8")
+        if sizing is not None:
+            write_marked(sizing, "measured", self.sizing_tables())
+
+    def headline_chart(self) -> str:
+        """The one chart of the README: a few rows under short names."""
+        rows = [{**self.rows[title], "name": name} for title, name in HEADLINES.items() if title in self.rows]
+        return chart("More is better; each row has its own scale", rows)
+
+    def sizing_tables(self) -> str:
+        """Our own figures for docs/operate/sizing.md: what one server does, and what it needs."""
+        rows = [row for title, row in self.rows.items() if title in HEADLINES or row["group"] in SIZING_GROUPS]
+        if not rows:
+            return "No figures yet: run `make bench`.\n"
+        machine = json.loads(self.path.read_text(encoding="utf-8"))["machine"]
+        dates = sorted({row["measured_at"] for row in rows})
+        when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        lines = [f"Measured {when} on {machine}; load generator and server share the machine.", ""]
+        lines += ["| workload | unit | median | CPU |", "|---|---|---|---|"]
+        for row in rows:
+            ours = row["contenders"][OURS]
+            cpu = f"{ours['cpu_us_per_operation']:g} µs" if ours.get("cpu_us_per_operation") else ""
+            lines.append(f"| {row['group']}: {row['name']} | {row['unit']} | {_number(ours['median'])} | {cpu} |")
+        return "\n".join(lines) + "\n"
 
     def _tables(self) -> str:
         from bench.workloads import ALL

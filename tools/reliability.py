@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tools.marked import write_marked
+
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs" / "data"
 PAGE = ROOT / "docs" / "RELIABILITY.md"
@@ -32,7 +34,7 @@ a simulated disk.
 
 
 def write_page() -> None:
-    """Write the page from the summaries that exist."""
+    """Write the page, and the counts in the README, from the summaries that exist."""
     text = HEAD
     powercut, soak = _load("powercut"), _load("soak")
     if powercut is not None:
@@ -40,6 +42,29 @@ def write_page() -> None:
     if soak is not None:
         text += _soak(soak)
     PAGE.write_text(text, encoding="utf-8")
+    write_marked(ROOT / "README.md", "counts", counts())
+
+
+def counts() -> str:
+    """The counts of our own runs, for the README."""
+    powercut, soak = _load("powercut"), _load("soak")
+    lines = []
+    if powercut is not None:
+        cuts, rot = powercut["power_cuts"], powercut["bit_rot"]
+        fsync = cuts["classes"]["fsync"]
+        damaged = rot["per_kind"] * len(rot["kinds"])
+        wrong = sum([each["wrong"] for each in rot["kinds"].values()])
+        lines.append(
+            f"- {cuts['cuts']} power cuts of a recorded disk: {fsync['acknowledged']:,} acknowledged records of class `fsync` were checked, "
+            f"{fsync['lost_and_reported']} were lost. Broken promises: {len(cuts['broken'])}."
+        )
+        lines.append(f"- {damaged} damaged files: {wrong} times a record was wrong, or missing without a report.")
+    if soak is not None:
+        found = ", ".join([f"{value:,} {name.replace('_', ' ')}" for name, value in soak["counts"].items()])
+        lines.append(
+            f"- A soak of {soak['minutes']:g} minutes with kills and full disks: {found}. Broken promises: {len(soak['broken'])}."
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _load(name: str) -> dict[str, Any] | None:

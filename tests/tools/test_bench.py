@@ -6,8 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.measure import Contender, Contenders, Options, Sample, Workload, run
-from bench.report import Results, chart, line
+from bench.report import HEADLINES, SIZING_GROUPS, Results, chart, line
 from bench.workloads import ALL
+from tools.marked import marked
+from tools.reliability import counts
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def workload(calls: list[str], name: str = "w", *, lower_is_better: bool = False) -> Workload:
@@ -55,7 +59,7 @@ def test_page_and_charts_are_written_from_the_stored_rows(tmp_path: Path) -> Non
     results.put(run(workload([]), Options(rounds=3)))
     results.write_documents(tmp_path / "RESULTS.md", tmp_path / "images")
     assert "| w | records/s | 3 | 2 to 4 |" in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
-    assert ET.parse(tmp_path / "images" / "bench-append.svg").getroot().tag.endswith("svg")
+    assert ET.parse(tmp_path / "images" / "bench.svg").getroot().tag.endswith("svg")
 
 
 def test_a_name_with_markup_is_escaped_in_a_chart() -> None:
@@ -66,3 +70,22 @@ def test_a_name_with_markup_is_escaped_in_a_chart() -> None:
 def test_titles_are_unique() -> None:
     titles = [each.title for each in ALL]
     assert len(titles) == len(set(titles))
+
+
+def test_the_chart_and_the_sizing_page_name_workloads_that_exist() -> None:
+    titles = {each.title for each in ALL}
+    assert [title for title in HEADLINES if title not in titles] == []
+    assert [group for group in SIZING_GROUPS if group not in {each.group for each in ALL}] == []
+
+
+def test_figures_of_the_documents_are_those_of_the_stored_results() -> None:
+    results = Results.load(ROOT / "bench" / "results.json")
+    assert (ROOT / "docs/images/bench.svg").read_text(encoding="utf-8") == results.headline_chart(), (
+        "run `python -m bench --report`"
+    )
+    sizing = (ROOT / "docs/operate/sizing.md").read_text(encoding="utf-8")
+    assert marked(sizing, "measured") == results.sizing_tables(), "run `python -m bench --report`"
+
+
+def test_counts_of_the_readme_are_those_of_the_stored_runs() -> None:
+    assert marked((ROOT / "README.md").read_text(encoding="utf-8"), "counts") == counts()
