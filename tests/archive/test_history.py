@@ -1,5 +1,7 @@
 """History: what was archived comes back, in order, and goes over into what is live."""
 
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from tests.archive.copier import Copier
 from topics.archive import history as module
 from topics.archive.history import History, HistoryGone, read_files, read_records
 from topics.archive.ledger import ArchiveError
-from topics.client import Client, Record, Tombstone
+from topics.client import Client, Record, Tombstone, UndecodablePayload
 from topics.client.calls import RecordIn
 
 
@@ -198,3 +200,28 @@ def test_another_instance_of_the_topic_is_not_mixed_in(client: Client, topic: st
     client.append(topic, ["new"])
     client.set_archive(topic, copier.archive.uri)
     assert items(client, topic) == ["new"]
+
+
+@pytest.mark.parametrize("archived", [1, 3], ids=["live", "archived"])
+def test_a_lone_surrogate_is_read_as_the_client_asks_from_the_archive_too(
+    client: Client, topic: str, copier: Copier, archived: int
+) -> None:
+    client.create(topic)
+    body = rb'{"records":[{"data":1},{"data":"x\ud800y","meta":{"m":"\udc00"}},{"data":"\ud83d\ude00"}]}'
+    headers = {"Content-Type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(f"{client.url}/v0/topics/{topic}", body, headers)).close()
+    copier.up_to(archived)
+    client.set_archive(topic, copier.archive.uri)
+
+    def read_as(choice: Any) -> Iterator[tuple[Any, Any]]:
+        with Client(str(client.url), lone_surrogates=choice) as reader:
+            for item in read_records(reader, topic):
+                assert isinstance(item, Record)
+                yield item.data, item.meta
+
+    assert list(read_as("replace")) == [(1, None), ("x\ufffdy", {"m": "\ufffd"}), ("\U0001f600", None)]
+    assert list(read_as("raw")) == [(1, None), (rb'"x\ud800y"', rb'{"m":"\udc00"}'), ("\U0001f600", None)]
+    reading = read_as("error")
+    assert next(reading) == (1, None)
+    with pytest.raises(UndecodablePayload, match="record 2"):
+        next(reading)

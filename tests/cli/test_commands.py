@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -333,3 +334,17 @@ def test_partitions_that_are_not_shown_are_noted_on_standard_error(capsys: pytes
         assert capsys.readouterr() == ("0\n", note)
         assert main([*command, "--data", "--partition", "1"]) == 0
         assert capsys.readouterr() == ("1\n", "")
+
+
+@pytest.mark.parametrize("command", ["read lone", "consume lone --group g", "watch lone --all --limit 2"], ids=str)
+def test_commands_print_a_lone_surrogate_as_the_replacement_character(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    body = rb'{"records":[{"data":"x\ud800y"},{"data":2}]}'
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{os.environ['TOPICS_URL']}/v0/topics/lone", body, headers)
+    urllib.request.urlopen(request).close()
+    assert main([*command.split(), "--data"]) == 0
+    assert lines(capsys) == ["x\ufffdy", 2]
+    assert main(["rm", "lone", "--yes"]) == 0
+    capsys.readouterr()

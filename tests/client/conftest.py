@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,3 +74,12 @@ def client(kind: str, url: str) -> Iterator[Any]:
     client = make_client(kind, url)
     yield client
     client.close()
+
+
+# The second record holds a lone surrogate in its payload and in its metadata; the third a whole pair.
+LONE = rb'{"records":[{"data":1},{"data":{"a":"x\ud800y"},"meta":{"m":"\udc00"}},{"data":"\ud83d\ude00"}]}'
+
+
+def write_lone_surrogate(url: str, topic: str) -> None:
+    request = urllib.request.Request(f"{url}/v0/topics/{topic}", LONE, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request).close()

@@ -1,14 +1,13 @@
 """Both clients: every call against a real server, nothing done twice, loss as a value, watches that resume."""
 
 import threading
-import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.client.conftest import make_client
+from tests.client.conftest import make_client, write_lone_surrogate
 from tests.client.flaky import FlakyProxy
 from topics.client import (
     ArchivedTo,
@@ -110,15 +109,6 @@ def test_an_unknown_token_raises_unauthorized(kind: str, tmp_path: Path) -> None
         client.close()
 
 
-LONE = rb'{"records":[{"data":1},{"data":{"a":"x\ud800y"},"meta":{"m":"\udc00"}},{"data":"\ud83d\ude00"}]}'
-
-
-def write_lone_surrogate(url: str, topic: str) -> None:
-    request = urllib.request.Request(f"{url}/v0/topics/{topic}", LONE, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as response:
-        assert response.status == 201
-
-
 def test_a_lone_surrogate_is_replaced_and_the_other_records_are_read(client: Any, url: str, topic: str) -> None:
     write_lone_surrogate(url, topic)
     first, second, third = client.read(topic)
@@ -148,6 +138,20 @@ def test_a_lone_surrogate_raises_at_its_record_when_asked(kind: str, url: str, t
     with pytest.raises(UndecodablePayload, match="record 2"):
         client.diff(topic)
     client.close()
+
+
+def test_a_typed_read_gives_a_lone_surrogate_as_asked(kind: str, url: str, topic: str) -> None:
+    write_lone_surrogate(url, topic)
+    replacing, raw, strict = [make_client(kind, url, lone_surrogates=each) for each in ("replace", "raw", "error")]
+    assert [item.data for item in replacing.read(topic, type=object)] == [1, {"a": "x\ufffdy"}, "\U0001f600"]
+    _, second, third = raw.read(topic, type=object)
+    assert (second.data, second.meta, third.data) == (rb'{"a":"x\ud800y"}', rb'{"m":"\udc00"}', "\U0001f600")
+    reading = strict.read(topic, type=object)
+    assert next(reading).data == 1
+    with pytest.raises(UndecodablePayload, match="record 2"):
+        next(reading)
+    for each in (replacing, raw, strict):
+        each.close()
 
 
 def test_an_unknown_choice_for_lone_surrogates_is_refused() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.client.conftest import write_lone_surrogate
 from tests.served import server_settings
 from topics.client import (
     AsyncClient,
@@ -25,6 +26,7 @@ from topics.client import (
     Message,
     PayloadMismatch,
     SessionLost,
+    UndecodablePayload,
 )
 from topics.testing.server import running_server
 
@@ -325,3 +327,46 @@ def test_a_stopped_consumer_ends(client: Client, topic: str) -> None:
             taken.append(message.data)
             consumer.stop()
     assert taken == [1, 2, 3], "what was fetched is delivered first"
+
+
+PAYLOADS = {
+    "replace": [1, {"a": "x\ufffdy"}, "\U0001f600"],
+    "raw": [1, rb'{"a":"x\ud800y"}', "\U0001f600"],
+}
+
+
+@pytest.mark.parametrize("choice", ["replace", "raw"])
+def test_a_message_with_a_lone_surrogate_is_delivered_as_asked_and_acknowledged(
+    kind: str, url: str, topic: str, choice: Any
+) -> None:
+    write_lone_surrogate(url, topic)
+
+    async def consume() -> list[Any]:
+        async with (
+            AsyncClient(url, lone_surrogates=choice) as other,
+            other.consumer(topic, group="g", follow=False, ack="each") as consumer,
+        ):
+            return [message.data async for message in consumer]
+
+    with Client(url, lone_surrogates=choice) as client:
+        if kind == "async":
+            found = asyncio.run(consume())
+        else:
+            with client.consumer(topic, group="g", follow=False, ack="each") as consumer:
+                found = [message.data for message in consumer if isinstance(message, Message)]
+        assert found == PAYLOADS[choice]
+        assert offsets(client, topic, "g") == {0: 4}
+
+
+def test_a_message_with_a_lone_surrogate_raises_when_asked_and_the_next_ones_are_delivered(
+    url: str, topic: str
+) -> None:
+    write_lone_surrogate(url, topic)
+    with (
+        Client(url, lone_surrogates="error") as client,
+        client.consumer(topic, group="g", follow=False) as consumer,
+    ):
+        assert next(consumer).data == 1  # type: ignore[union-attr]
+        with pytest.raises(UndecodablePayload, match="record 2"):
+            next(consumer)
+        assert next(consumer).data == "\U0001f600"  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.client.conftest import QUICK
+from tests.client.conftest import QUICK, write_lone_surrogate
 from tests.served import server_settings
 from topics.client import AsyncClient, Client, Conflict, InvalidRequest, Job, QueueCounts, Retry
 from topics.client.jobs import WorkerOptions, delay_s
@@ -362,3 +362,57 @@ def test_a_worker_goes_on_when_the_server_comes_back(tmp_path: Path, topic: str)
         thread.join(30)
         assert not thread.is_alive()
     assert seen == ["before", "after"]
+
+
+@pytest.mark.parametrize("push", [False, True], ids=["poll", "push"])
+@pytest.mark.parametrize("choice", ["replace", "raw"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_job_with_a_lone_surrogate_runs_with_its_payload_as_asked(
+    url: str, client: Client, topic: str, choice: Any, push: bool, asynchronous: bool
+) -> None:
+    client.create(topic, type="queue")
+    write_lone_surrogate(url, topic)
+    seen: dict[int, tuple[Any, Any]] = {}
+
+    async def run_async() -> None:
+        async with AsyncClient(url, lone_surrogates=choice) as other:
+            worker = other.worker(topic, push=push)
+
+            @worker.handler
+            async def handle(job: Job) -> None:
+                seen[job.seq] = (job.data, job.meta)
+                if len(seen) == 3:
+                    worker.stop()
+
+            await worker.run()
+
+    if asynchronous:
+        asyncio.run(run_async())
+    else:
+        with Client(url, lone_surrogates=choice) as other:
+            run_until(
+                other,
+                topic,
+                lambda: len(seen) == 3,
+                lambda job: seen.update({job.seq: (job.data, job.meta)}),
+                push=push,
+            )
+    lone = {
+        "replace": ({"a": "x\ufffdy"}, {"m": "\ufffd"}),
+        "raw": (rb'{"a":"x\ud800y"}', rb'{"m":"\udc00"}'),
+    }
+    assert seen == {1: (1, None), 2: lone[choice], 3: ("\U0001f600", None)}
+    assert counts(client, topic) == QueueCounts(ready=0, in_flight=0, dead_lettered=0)
+
+
+@pytest.mark.parametrize("push", [False, True], ids=["poll", "push"])
+def test_a_job_with_a_lone_surrogate_becomes_a_dead_letter_when_an_error_is_asked_for(
+    url: str, client: Client, topic: str, push: bool
+) -> None:
+    client.create(topic, type="queue")
+    write_lone_surrogate(url, topic)
+    seen: list[Any] = []
+    with Client(url, lone_surrogates="error") as strict:
+        run_until(strict, topic, lambda: len(seen) == 2, lambda job: seen.append(job.data), push=push, retries=0)
+    assert seen == [1, "\U0001f600"]
+    assert counts(client, topic) == QueueCounts(ready=0, in_flight=0, dead_lettered=1)

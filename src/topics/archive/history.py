@@ -8,7 +8,6 @@ Only the newest archived instance (epoch) of a topic continues in the live topic
 table for queries.
 """
 
-import json
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -22,6 +21,7 @@ from topics.archive.ledger import Ledger, NoTable, StoredFile, open_archive
 from topics.archive.place import Place
 from topics.archive.rows import FILE_SCHEMA
 from topics.client import Client, Record, Tombstone
+from topics.client.decoding import LoneSurrogates, decode_payload
 
 WINDOW_BYTES = 64 << 20
 WINDOW_SEQS = 500_000
@@ -118,7 +118,8 @@ def read_records(
 ) -> Iterator[Record | Tombstone]:
     """Read as `Client.read` does, beginning in the archive: records after the cursor, and a Tombstone for lost ones.
 
-    For a topic without an archive it reads the live records only. Raises ArchiveError when the table cannot be read.
+    For a topic without an archive it reads the live records only. A payload with a lone surrogate is what the client's
+    `lone_surrogates` says, archived or live. Raises ArchiveError when the table cannot be read.
     """
     at = from_seq
     archived = 0
@@ -126,7 +127,9 @@ def read_records(
         found = history_of(client, topic)
         if found is not None and found.next_seq(partition) > max(archived, at + 1):
             archived = found.next_seq(partition)
-            for item in _archived_items(found, partition, at + 1, archived - 1, from_ts):
+            for item in _archived_items(
+                found, partition, at + 1, archived - 1, from_ts, client.settings.lone_surrogates
+            ):
                 yield item
             at = archived - 1
         for item in client.read(topic, at, follow=follow, from_ts=from_ts, partition=partition):
@@ -169,13 +172,18 @@ def _archived_now(client: Client, topic: str, partition: int, lost: Tombstone) -
 
 
 def _archived_items(
-    found: History, partition: int, first: int, last: int, from_ts: int | None
+    found: History, partition: int, first: int, last: int, from_ts: int | None, lone_surrogates: LoneSurrogates
 ) -> Iterator[Record | Tombstone]:
     if from_ts is not None:
         begin = found.first_at_or_after(partition, from_ts)
         if begin is None:
             return
         first = max(first, begin)
+
+    def decoded(seq: int, text: str | None) -> Any:
+        return None if text is None else decode_payload(msgspec.json.decode, text.encode(), where, seq, lone_surrogates)
+
+    where = f'archive of topic "{found.topic}"'
     for rows in found.read(partition, first, last):
         names = ("kind", "seq", "node", "tag", "data", "meta", "gap_from", "reason")
         times = rows.column("ts").cast(pa.int64()).to_pylist()
@@ -184,17 +192,7 @@ def _archived_items(
             if kind == "tombstone":
                 yield Tombstone(gap_from, seq, reason, seq - gap_from + 1)
             else:
-                yield Record(seq, ts // 1000, _decoded(data), node, tag, _decoded(meta))
-
-
-def _decoded(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        # Half a surrogate pair, which JSON allows and msgspec does not.
-        return json.loads(text)
+                yield Record(seq, ts // 1000, decoded(seq, data), node, tag, decoded(seq, meta))
 
 
 def _window(files: list[StoredFile]) -> int:

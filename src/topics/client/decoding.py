@@ -9,12 +9,13 @@ fails, and what becomes of the record with the lone surrogate is the caller's ch
     error     UndecodablePayload, naming the seq
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from topics.client.errors import UndecodablePayload
+from topics.client.errors import PayloadMismatch, UndecodablePayload
 from topics.model.surrogates import Covered, cover_halves, replace_halves
 
 LoneSurrogates = Literal["replace", "raw", "error"]
@@ -56,10 +57,45 @@ def decode(body: bytes, kind: type[T], lone_surrogates: LoneSurrogates) -> T:
 def check_decoded(record: Any) -> None:
     """Raise UndecodablePayload when decoding left `data` or `meta` as bytes."""
     if isinstance(record.data, bytes) or isinstance(record.meta, bytes):
-        raise UndecodablePayload(
-            f"record {record.seq} holds a lone surrogate, which no text can hold; read it with lone_surrogates='raw'",
-            detail={"seq": record.seq},
-        )
+        raise undecodable(record.seq)
+
+
+def decode_payload(
+    decoder: Callable[[bytes | Raw], Any], payload: bytes | Raw, where: str, seq: int, lone_surrogates: LoneSurrogates
+) -> Any:
+    """Decode the payload of one record; one with a lone surrogate as asked.
+
+    Raises PayloadMismatch when it does not fit the decoder's type, UndecodablePayload as asked; both name the record.
+    """
+    try:
+        return decoder(payload)
+    except ValueError as error:
+        text = bytes(payload)
+        replaced = replace_halves(text)
+        if replaced == text:
+            raise PayloadMismatch(f"{where}, seq {seq}: {error}", detail={"seq": seq}) from error
+    if lone_surrogates == "raw":
+        return text
+    if lone_surrogates == "error":
+        raise undecodable(seq)
+    return decode_payload(decoder, replaced, where, seq, lone_surrogates)
+
+
+def decode_record(
+    decoder: Callable[[bytes | Raw], Any], record: Any, where: str, lone_surrogates: LoneSurrogates
+) -> None:
+    """Decode `data` of a record, and `meta` where decoding its response as "raw" left bytes. Raises as `decode_payload`."""
+    record.data = decode_payload(decoder, record.data, where, record.seq, lone_surrogates)
+    if isinstance(record.meta, bytes):
+        record.meta = decode_payload(msgspec.json.decode, record.meta, where, record.seq, lone_surrogates)
+
+
+def undecodable(seq: int) -> UndecodablePayload:
+    """The error for a record with a lone surrogate."""
+    return UndecodablePayload(
+        f"record {seq} holds a lone surrogate, which no text can hold; read it with lone_surrogates='raw'",
+        detail={"seq": seq},
+    )
 
 
 def _restore(value: Any, covered: Covered) -> list[Any]:

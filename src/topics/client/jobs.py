@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
+from topics.client.decoding import LoneSurrogates, decode, decode_record
 from topics.client.options import Backoff
-from topics.client.typed import decode_payload
+from topics.client.typed import RawClaimed
 from topics.client.values import Job
 from topics.model.errors import InvalidRequest
 
@@ -62,6 +63,13 @@ def delay_s(options: WorkerOptions, deliveries: int) -> float:
     return max(0.0, min(options.max_delay_s, wait_s))
 
 
-def job_payload(decoder: Callable[[bytes | Raw], Any], queue: str, job: Job[Any]) -> Any:
-    """The payload of a job, decoded. Raises PayloadMismatch."""
-    return decode_payload(decoder, job.data, f'queue "{queue}"', job.seq)
+def pushed_job(text: str) -> Job[Raw]:
+    """The job of an event of the work stream; its payload is not decoded yet."""
+    return decode(b'{"claimed":[%s]}' % text.encode(), RawClaimed, "raw").claimed[0]
+
+
+def decode_job(
+    decoder: Callable[[bytes | Raw], Any], queue: str, job: Job[Any], lone_surrogates: LoneSurrogates
+) -> None:
+    """Decode the payload of a job. Raises PayloadMismatch, and UndecodablePayload as asked."""
+    decode_record(decoder, job, f'queue "{queue}"', lone_surrogates)

@@ -6,22 +6,24 @@ from typing import Any, Literal
 
 from msgspec import Raw
 
+from topics.client.decoding import LoneSurrogates, decode_payload
 from topics.client.items import LostMessages, Message
 from topics.client.options import Started
 from topics.client.times import parse_time_ms
-from topics.client.typed import decode_payload
 from topics.client.values import GroupMessage, OffsetStart, SeekTarget
 
 
-def message_from(topic: str, message: GroupMessage, decoder: Callable[[bytes | Raw], Any]) -> Message[Any]:
-    """The message with its payload decoded. Raises PayloadMismatch."""
+def message_from(
+    topic: str, message: GroupMessage, decoder: Callable[[bytes | Raw], Any], lone_surrogates: LoneSurrogates
+) -> Message[Any]:
+    """The message with its payload decoded. Raises PayloadMismatch, and UndecodablePayload as asked."""
     where = f'topic "{topic}", partition {message.partition_id}'
     return Message(
         topic,
         message.partition_id,
         message.offset,
         message.ts,
-        decode_payload(decoder, b64decode(message.payload), where, message.offset),
+        decode_payload(decoder, b64decode(message.payload), where, message.offset, lone_surrogates),
         message.message_id,
         message.source_table,
         message.op,

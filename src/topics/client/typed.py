@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from topics.client.errors import PayloadMismatch
+from topics.client.decoding import LoneSurrogates, decode_record
 from topics.client.values import Job, Record, Tombstone
 
 T = TypeVar("T")
@@ -46,15 +46,9 @@ def payload_decoder(kind: type[T]) -> Callable[[bytes | Raw], T]:
     return msgspec.json.Decoder(kind).decode
 
 
-def decode_payload(decoder: Callable[[bytes | Raw], T], payload: bytes | Raw, where: str, seq: int) -> T:
-    """The payload as its type. Raises PayloadMismatch, which names the record."""
-    try:
-        return decoder(payload)
-    except ValueError as error:
-        raise PayloadMismatch(f"{where}, seq {seq}: {error}", detail={"seq": seq}) from error
-
-
-def typed_record(decoder: Callable[[bytes | Raw], T], topic: str, record: Record[Raw]) -> Record[T]:
+def typed_record(
+    decoder: Callable[[bytes | Raw], T], topic: str, record: Record[Raw], lone_surrogates: LoneSurrogates
+) -> Record[T]:
     """The record with its payload as its type."""
-    data = decode_payload(decoder, record.data, f'topic "{topic}"', record.seq)
-    return Record(record.seq, record.ts, data, record.node, record.tag, record.meta)
+    decode_record(decoder, record, f'topic "{topic}"', lone_surrogates)
+    return record  # type: ignore[return-value]

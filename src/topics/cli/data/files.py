@@ -186,7 +186,7 @@ def _read_parquet(path: str) -> Iterator[tuple[int, RecordIn]]:
                     msgspec.Raw(str(row["data"]).encode()),
                     tag=row.get("tag"),
                     node=row.get("node"),
-                    meta=None if meta is None else msgspec.json.decode(meta),
+                    meta=None if meta is None else msgspec.Raw(meta.encode()),
                 )
                 yield row.get("partition") or 0, record
     except pyarrow.ArrowInvalid as error:

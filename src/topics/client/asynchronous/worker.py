@@ -24,7 +24,7 @@ from topics.client import calls
 from topics.client.asynchronous.concurrency import StopSignals
 from topics.client.call import Call, path, query
 from topics.client.errors import ServerUnreachable
-from topics.client.jobs import MAX_REASON_CHARS, Retry, WorkerOptions, delay_s, job_payload
+from topics.client.jobs import MAX_REASON_CHARS, Retry, WorkerOptions, decode_job, delay_s, pushed_job
 from topics.client.options import Backoff
 from topics.client.typed import RawClaimed
 from topics.client.values import Job
@@ -204,6 +204,8 @@ class AsyncWorker:
                 self.queue, self.name, free, lease_ms=self._options.lease_ms, wait_ms=wait, partition=partition
             )
             call = Call("POST", plain.path, RawClaimed, plain.body, repeatable=False, wait_s=plain.wait_s)
+            # Payloads are decoded when their job starts, so that one that cannot be decoded fails no other.
+            call.lone_surrogates = "raw"
             try:
                 claimed = (await self._client.run(call)).claimed
                 failures = 0
@@ -235,9 +237,7 @@ class AsyncWorker:
                         if event.name == "error":
                             raise Unavailable(event.data, code="stream_ended")
                         if event.name == "job":
-                            await self._start_when_free(
-                                partition, msgspec.json.decode(event.data, type=Job[Raw]), executor
-                            )
+                            await self._start_when_free(partition, pushed_job(event.data), executor)
             except (ServerUnreachable, Throttled, Unavailable, OSError) as error:
                 problem = error
             failures += 1
@@ -272,7 +272,7 @@ class AsyncWorker:
     async def _run_job(self, partition: int, job: Job[Any], executor: ThreadPoolExecutor) -> None:
         assert self._handler is not None
         try:
-            job.data = job_payload(self._decoder, self.queue, job)
+            decode_job(self._decoder, self.queue, job, self._client.settings.lone_surrogates)
             if inspect.iscoroutinefunction(self._handler):
                 await self._handler(job)
             else:

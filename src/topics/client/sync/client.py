@@ -632,11 +632,14 @@ class Client(Operations):
         epoch: int | None = None
         while True:
             plain = _page_call(topic, from_seq, follow, limit, node, from_ts, partition, epoch)
-            page = self.run(Call("POST", plain.path, RawPage, plain.body, wait_s=plain.wait_s))
+            call = Call("POST", plain.path, RawPage, plain.body, wait_s=plain.wait_s)
+            # Each payload is decoded when it is delivered.
+            call.lone_surrogates = "raw"
+            page = self.run(call)
             if page.tombstone is not None:
                 yield page.tombstone
             for record in page.records:
-                yield typed_record(decoder, topic, record)
+                yield typed_record(decoder, topic, record, self._settings.lone_surrogates)
             from_seq, epoch, from_ts = page.next_from_seq, page.epoch or None, None
             if page.caught_up and not follow:
                 return

@@ -225,11 +225,11 @@ class Consumer(Generic[D]):
             self._send_acks(self._finished)
 
     def _take(self) -> Message[D] | LostMessages:
-        """The next message that was fetched. Raises PayloadMismatch."""
+        """The next message that was fetched. Raises PayloadMismatch, and UndecodablePayload as asked."""
         found = self._fetched.popleft()
         if isinstance(found, LostMessages):
             return found
-        return message_from(self.topic, found, self._decoder)
+        return message_from(self.topic, found, self._decoder, self._client.settings.lone_surrogates)
 
     def _fetch(self, wait_s: float) -> bool:
         """Ask for messages, and keep them; whether there were any."""
