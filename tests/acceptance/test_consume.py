@@ -501,6 +501,26 @@ def test_a_member_acks_only_the_partitions_it_owns(topic: TopicApi, group: Group
     assert group.ack(1, partition_id=0, consumer_id="b") == 1
 
 
+def test_an_ack_of_no_session_does_not_move_a_partition_that_a_live_member_owns(
+    topic: TopicApi, group: GroupApi
+) -> None:
+    topic.configure(partitions=2)
+    topic.append("zero", "zero", partition=0)
+    topic.append("one", partition=1)
+    assert group.offsets(consumer_id="a", partition_id=0) == [1, 2]
+    statement = f"ACK \"{topic.name}\" GROUP '{group.name}' PARTITION 0 UPTO OFFSET"
+    for answer in (group.ask_ack(2, partition_id=0), sql(topic, f"{statement} 2")):
+        assert refused(answer, 409, "partition_owned").detail == {"partition_id": 0}
+    assert group.ack(1, partition_id=0, consumer_id="a") == 1
+    # A repeat moves nothing. A partition without an owner can be moved.
+    assert group.ack(1, partition_id=0) == 1
+    assert succeeded(sql(topic, f"{statement} 1"))["rows"] == [[1]]
+    assert group.offsets(consumer_id="a", partition_id=0) == [2]
+    assert group.ack(1, partition_id=1) == 1
+    wait_until_past(time.time_ns() // 1_000_000 + SESSION_MS)
+    assert succeeded(sql(topic, f"{statement} 2"))["rows"] == [[2]]
+
+
 # SQL
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "Tombstone",
     "ack",
     "check_group",
+    "check_not_owned",
     "check_owner",
     "deliver",
     "drop_group",
@@ -226,9 +227,26 @@ def check_owner(
             code="session_expired",
             detail={"consumer_id": consumer_id, "group_id": group_name},
         )
-    position = group.latest(partition.number)
-    if group.owners.get(partition.number) != consumer_id and (position is None or position.acked < up_to):
+    if group.owners.get(partition.number) != consumer_id and _would_move(group, partition, up_to):
         raise owned_partition(group, partition.number)
+
+
+def check_not_owned(core: Core, topic: Topic, group_name: str, partition: Partition, up_to: int) -> None:
+    """Raise Conflict when an ack of no session would move a partition that a live member owns.
+
+    A repeated ack, which moves nothing, is allowed.
+    """
+    group = topic.groups.get(group_name)
+    if group is None:
+        return
+    end_sessions(core, topic, group)
+    if partition.number in group.owners and _would_move(group, partition, up_to):
+        raise owned_partition(group, partition.number)
+
+
+def _would_move(group: Group, partition: Partition, up_to: int) -> bool:
+    position = group.latest(partition.number)
+    return position is None or position.acked < up_to
 
 
 def owned_partition(group: Group, number: int) -> Conflict:

@@ -704,7 +704,7 @@ class AsyncOperations:
         group: Name of the consumer group; 1 to 255 characters.
         upto_offset: All messages up to this offset.
         partition: Partition of the messages.
-        consumer: Member that polled them: 409 when it does not own the partition any more.
+        consumer: Member that polled them: 409 when it does not own the partition any more, or when a live member owns it and this is absent.
 
         Example:
 

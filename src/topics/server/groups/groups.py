@@ -25,6 +25,7 @@ from topics.broker.groups.groups import (
     Timestamp,
     ack,
     check_group,
+    check_not_owned,
     check_owner,
     deliver,
     dropped_group,
@@ -98,7 +99,9 @@ def ack_messages(call: Call[GroupAckBody, None]) -> None:
     check_group(body.group_id)
     up_to = check_u64("upto_offset", body.upto_offset)
     partition = broker.partition(topic, body.partition_id)
-    if body.consumer_id is not None:
+    if body.consumer_id is None:
+        check_not_owned(broker, topic, body.group_id, partition, up_to)
+    else:
         session_ms = call.service.settings.consumer_session_ms
         check_owner(broker, topic, body.group_id, partition, up_to, body.consumer_id, session_ms)
 

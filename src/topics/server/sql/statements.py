@@ -23,6 +23,7 @@ from topics.broker.groups.groups import (
     Timestamp,
     ack,
     check_group,
+    check_not_owned,
     deliver,
     drop_group,
     dropped_group,
@@ -338,7 +339,8 @@ class Execution:
             else:
                 self._done(Result(["acknowledged_offset"], [[outcome]], f"acknowledged up to offset {outcome}"))
 
-        ack(self._broker, topic, check_group(statement.group), partition, statement.offset, reply)
+        check_not_owned(self._broker, topic, check_group(statement.group), partition, statement.offset)
+        ack(self._broker, topic, statement.group, partition, statement.offset, reply)
 
     def _reset_group(self, statement: ResetGroup) -> None:
         topic = self._broker.resolve(statement.topic)
