@@ -17,6 +17,7 @@ from websockets.sync.client import connect
 
 from topics.testing.probe import LoopProbe
 from topics.testing.process import ServerProcess
+from topics.testing.slow_disk import SYNC_SECONDS
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -60,10 +61,11 @@ class Client:
         assert status < 300, answer
         return answer
 
-    def fill(self, count: int, tag: Callable[[int], str]) -> None:
-        """Append this number of small records with tags."""
+    def fill(self, count: int, tag: Callable[[int], str], node: Callable[[int], str] = lambda _: "n") -> None:
+        """Append this number of small records with tags and nodes."""
         for start in range(0, count, 10_000):
-            records = [{"data": number, "tag": tag(number)} for number in range(start, start + 10_000)]
+            numbers = range(start, start + 10_000)
+            records = [{"data": number, "tag": tag(number), "node": node(number)} for number in numbers]
             self.done("POST", f"/v0/topics/{self.topic}?return_seqs=false", {"records": records})
 
     def delete(self, **body: Any) -> int:
@@ -71,19 +73,26 @@ class Client:
         return deleted
 
 
-def check(server: ServerProcess, prepare: Callable[[Client], None], act: Callable[[Client], None]) -> None:
+def check(
+    server: ServerProcess,
+    prepare: Callable[[Client], None],
+    act: Callable[[Client], None],
+    max_gap_ms: float = MAX_GAP_MS,
+    *,
+    blocked: bool = False,
+) -> None:
     """Prepare, then act beside the probe; again on another topic when there was a gap."""
     gaps = []
     for attempt in range(ATTEMPTS):
         client = Client(server, attempt)
         prepare(client)
-        with LoopProbe(server.port, server.pid) as probe:
+        with LoopProbe(server.port, server.pid, blocked=blocked) as probe:
             act(client)
         client.done("DELETE", f"/v0/topics/{client.topic}")
         gaps.append(probe.worst_ms)
-        if probe.worst_ms < MAX_GAP_MS:
+        if probe.worst_ms < max_gap_ms:
             return
-    pytest.fail(f"gaps of {[round(gap) for gap in gaps]} ms; at most {MAX_GAP_MS}")
+    pytest.fail(f"gaps of {[round(gap) for gap in gaps]} ms; at most {max_gap_ms}")
 
 
 def nothing(_client: Client) -> None:
@@ -95,6 +104,37 @@ def packed(start: bytes, repeated: bytes, count: int, end: bytes) -> bytes:
 
 
 MANY = 200_000
+MILLION = 1_000_000
+
+
+@pytest.mark.long
+def test_delete_by_prefix_of_a_million_distinct_tags(server: ServerProcess) -> None:
+    def act(client: Client) -> None:
+        assert client.delete(match="tag-*") == MILLION
+
+    check(server, lambda client: client.fill(MILLION, lambda number: f"tag-{number * 7919 % 1_000_003}"), act)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("found", [0, 1], ids=["no match", "one match at the end"])
+def test_diff_with_a_node_list_over_a_million_records(server: ServerProcess, found: int) -> None:
+    nodes = [f"node-{number}" for number in range(1000)]
+
+    def prepare(client: Client) -> None:
+        client.fill(MILLION, lambda _: "t", node=lambda number: nodes[number % 1000])
+        if found:
+            client.done("POST", f"/v0/topics/{client.topic}", {"records": [{"data": "last", "node": "other"}]})
+
+    def act(client: Client) -> None:
+        records, cursor, caught_up = [], 0, False
+        while not caught_up:
+            page = client.done("POST", f"/v0/topics/{client.topic}/diff", {"from_seq": cursor, "node": nodes})
+            records += page["records"]
+            cursor, caught_up = page["next_from_seq"], page["caught_up"]
+        assert [record["data"] for record in records] == ["last"] * found
+        assert cursor == MILLION + found
+
+    check(server, prepare, act)
 
 
 @pytest.mark.parametrize("durability", ["disk", "ephemeral"])
@@ -302,3 +342,35 @@ def test_websocket_publish_of_8_mb(server: ServerProcess, record: bytes) -> None
                 assert (answer["op"], answer["last_seq"]) == ("ack", number * count)
 
     check(server, nothing, act)
+
+
+# A slow disk: a loop that is blocked in a sync uses no processor time, so the gaps count in full.
+
+MAX_BLOCKED_MS = SYNC_SECONDS * 1000 / 2
+
+
+class SlowServer(ServerProcess):
+    """A server on a disk whose syncs take SYNC_SECONDS."""
+
+    program = ("-m", "topics.testing.slow_disk")
+
+
+@pytest.fixture(scope="module")
+def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    sizes = {"TOPICS_CHECKPOINT_BYTES": str(4 << 20), "TOPICS_SEGMENT_BYTES": str(1 << 20)}
+    with SlowServer(tmp_path_factory.mktemp("slow"), TOPICS_THROTTLE_LAG_MS="0", **sizes) as running:
+        # The first sync is done on the loop, and shows that the disk is slow.
+        Client(running, 0).done("PUT", "/v0/topics/first", {"durability": "fsync"})
+        yield running
+
+
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+def test_writes_wait_for_a_slow_disk_without_blocking_the_loop(slow_server: ServerProcess, durability: str) -> None:
+    def act(client: Client) -> None:
+        client.done("PUT", f"/v0/topics/{client.topic}", {"durability": durability})
+        for _ in range(6):
+            client.done("POST", f"/v0/topics/{client.topic}", {"records": [{"data": "x" * 1000}] * 1000})
+        assert client.delete(before_seq=3000) == 2999
+        client.done("PUT", f"/v0/topics/{client.topic}", {"cap_records": 500})
+
+    check(slow_server, nothing, act, MAX_BLOCKED_MS, blocked=True)

@@ -65,7 +65,10 @@ class GroupAckBody(Struct):
     topic_id: NamedTopicId = None
     partition_id: Annotated[int, about("Partition of the messages.", ge=0, le=2**31)] = 0
     consumer_id: Annotated[
-        str | None, about("Member that polled them: 409 when it does not own the partition any more, or when a live member owns it and this is absent.")
+        str | None,
+        about(
+            "Member that polled them: 409 when it does not own the partition any more, or when a live member owns it and this is absent."
+        ),
     ] = None
 
 

@@ -6,7 +6,8 @@
 
 A gap is what the server kept the probe waiting for. On a machine that others use, answers are also late because the
 server or the probe did not get a processor. So the time that either was ready to run and did not is subtracted, and a gap
-counts at most for the processor time that the server used meanwhile. Linux only.
+counts at most for the processor time that the server used meanwhile. With `blocked` it counts in full: a loop that is
+blocked in a system call, such as a slow sync, uses no processor time. Linux only.
 """
 
 import multiprocessing
@@ -22,15 +23,16 @@ _PAUSE_SECONDS = 0.0005
 class LoopProbe:
     """Asks the server on this port, whose process has this id, from a process of its own."""
 
-    def __init__(self, port: int, pid: int) -> None:
+    def __init__(self, port: int, pid: int, *, blocked: bool = False) -> None:
         self.worst_ms = 0.0
+        self._blocked = blocked
         self._port = port
         self._pid = pid
 
     def __enter__(self) -> "LoopProbe":
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_ask, args=(self._port, self._pid, other), daemon=True)
+        self._process = context.Process(target=_ask, args=(self._port, self._pid, self._blocked, other), daemon=True)
         self._process.start()
         self._pipe.recv()
         return self
@@ -41,7 +43,7 @@ class LoopProbe:
         self._process.join()
 
 
-def _ask(port: int, pid: int, pipe: Connection) -> None:
+def _ask(port: int, pid: int, blocked: bool, pipe: Connection) -> None:
     worst = 0.0
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -56,7 +58,7 @@ def _ask(port: int, pid: int, pipe: Connection) -> None:
                     raise ConnectionError("the server has closed the connection of the probe")
                 answer += part
             took = time.perf_counter() - started - (_waited(pid) - waited)
-            worst = max(worst, min(took, _processor_seconds(pid) - used))
+            worst = max(worst, took if blocked else min(took, _processor_seconds(pid) - used))
             time.sleep(_PAUSE_SECONDS)
     pipe.send(worst * 1000)
 

@@ -23,8 +23,10 @@ class ServerProcess:
     """`topics serve` on one data directory and, once it has one, always on the same port.
 
     As a context manager it is started, and killed at the end if it still runs. `settings` are TOPICS_* variables;
-    nothing else of that kind is taken from the environment.
+    nothing else of that kind is taken from the environment. `program` are the arguments of Python.
     """
+
+    program: tuple[str, ...] = ("-m", "topics.cli.main", "serve")
 
     def __init__(self, directory: Path, **settings: str) -> None:
         self.directory = directory
@@ -79,7 +81,7 @@ class ServerProcess:
         with open(self.directory / "log", "ab") as log:
             logged = log.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "topics.cli.main", "serve"],
+                [sys.executable, *self.program],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -110,14 +110,14 @@ def test_checkpoint_is_taken_although_segments_are_sealed_all_the_time() -> None
     for number in range(7):
         under_test.append(f"t{number}", "first")
     # Each record is a segment, and a new one is sealed before the last ones are done.
-    for number in range(60):
+    for number in range(100):
         under_test.broker.append(f"t{number % 7}", batch("x" * 2000), lambda _: None)
         runtime.turn()
         while runtime.waiting_aside > 3:
             runtime.finish_one()
             runtime.turn()
         runtime.clock.advance(1)
-    assert under_test.broker.checkpointer.snapshots_total >= 3, "120,000 bytes were written"
+    assert under_test.broker.checkpointer.snapshots_total >= 3, "200,000 bytes were written"
 
 
 @pytest.mark.parametrize("reasons", [RESTART, SOURCE_TRIM])

@@ -659,6 +659,13 @@ class Checkpointer:
 
     def _rotate(self) -> None:
         self._enter(CheckpointState.ROTATING)
+        if self._committer.wal.has_spare:
+            self._flush_and_rotate()
+        else:
+            # Beside the loop: making a file takes two syncs. If it fails, `rotate` tries again and reports it.
+            self.run_storage(self._committer.wal.prepare, lambda _, __: self._flush_and_rotate())
+
+    def _flush_and_rotate(self) -> None:
         # Before the flush, so that every copy in flight is in the old files and is awaited with them.
         self.hold_copies()
         self._committer.when_written(self._rotate_now)
