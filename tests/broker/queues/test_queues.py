@@ -15,6 +15,7 @@ from topics.broker.queues.claims import ClaimResult
 from topics.broker.routers.routers import WantedRouter
 from topics.engine.render import View
 from topics.engine.shares import shares
+from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicsError, Unavailable
 from topics.model.facts import TopicDeleted
 from topics.model.limits import Limits
@@ -503,6 +504,18 @@ def test_leases_no_longer_durable_are_forgotten_at_the_end_of_the_process() -> N
     assert again.counters() == (2, 0, 0)
     again.configure(leases_durable=True)
     assert again.after_kill().counters() == (2, 0, 0)
+
+
+def test_a_lease_that_expires_during_the_change_to_leases_that_are_not_durable_leaves_no_trace() -> None:
+    bench = queue(leases_durable=True, lease_ms=100)
+    bench.append(1)
+    bench.claim()
+    bench.clock.advance(101)
+    # The expiry is noticed before the change is applied, and is written to the log behind it.
+    bench.broker.configure("q", ConfigChange(leases_durable=False), lambda _: None)
+    assert bench.counters() == (1, 0, 0)
+    bench.runtime.run()
+    assert [job["deliveries"] for job in bench.after_kill().claim()] == [1]
 
 
 def disk_full(bench: QueueBench) -> None:
