@@ -9,6 +9,8 @@ from topics.api.operation import ANY_KEY, JSON, PLAIN, PROBE, PUBLIC, READ, Exam
 
 MAX_LOGIN_BODY_BYTES = 8 << 10
 HTML = "text/html; charset=utf-8"
+# Of the console's files: script, style sheet, icon.
+CONSOLE_MEDIA = ("text/javascript; charset=utf-8", "text/css; charset=utf-8", "image/svg+xml")
 
 
 class LoginBody(Struct):
@@ -193,7 +195,7 @@ OPERATIONS = (
         name="get_console_file", noun="server", method="GET", path="/console/{file}",
         aliases=("/console/lib/{file}", "/console/screens/{file}"),
         summary="A file of the console. Needs no credential: it holds no data.",
-        scope=PUBLIC, during_recovery=True, media=(HTML,), errors=("not_found",),
+        scope=PUBLIC, during_recovery=True, media=CONSOLE_MEDIA, errors=("not_found",),
         example=Example("/console/app.js"),
     ),
     Operation(

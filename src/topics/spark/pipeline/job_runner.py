@@ -8,10 +8,10 @@ A job is stopped between two batches if that is possible within the given time. 
 batch is run again.
 """
 
-import random
 import threading
 import time
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from topics.client.values import JobStatus
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FIRST_WAIT_S = 1.0
 MAX_WAIT_S = 60.0
+# Its own generator: a program that seeds the `random` module is not affected.
+_random = Random()
 # How soon a job is started again whose data does not exist yet.
 NOT_YET_S = 1.0
 # A job that has run this long without a failure counts as healthy.
@@ -171,7 +173,7 @@ class JobRunner:
             return
         self._failures += 1
         self.restarts += 1
-        self._next_s = self._clock() + backoff_s(self._failures, random.random())
+        self._next_s = self._clock() + backoff_s(self._failures, _random.random())
 
     def _progress(self) -> None:
         query = self._query
