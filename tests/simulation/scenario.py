@@ -1,4 +1,4 @@
-"""A scenario whose operations write every kind of fact, and a description of the state after each of them."""
+"""A scenario whose operations write every kind of fact."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,18 +8,13 @@ import msgspec
 from topics.broker.broker import Broker
 from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import recover
-from topics.broker.durability.snapshot_image import decode_section, encode_image, section_images
 from topics.broker.groups.groups import ack as ack_group
 from topics.broker.groups.groups import drop_group
 from topics.broker.routers.routers import WantedRouter
-from topics.broker.segments.packed_segments import PackedSegment
-from topics.broker.segments.sealed_segments import SealedSegment
-from topics.broker.state import State
 from topics.broker.tables.archives import clear_archive, report_progress, set_archive
 from topics.broker.tables.tables import drop_table, put_table
 from topics.broker.transactions.stages import CommitRequest, commit, drop_stages, stage
 from topics.engine.partition import Partition
-from topics.engine.topic import Topic
 from topics.model.archive import ArchivedTo, ArchiveOptions
 from topics.model.batch import decode_batch
 from topics.model.change import Defaults, decode_changes
@@ -28,7 +23,6 @@ from topics.model.errors import TopicsError
 from topics.model.facts import PACKED, Lost, Repaired
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
-from topics.model.page import column, page_datas, page_times
 from topics.model.route import Route
 from topics.model.router import RouterChange
 from topics.model.table import Table
@@ -42,9 +36,13 @@ LIMITS = Limits()
 
 
 class Scenario:
-    """A broker on a fake disk. `steps` runs the operations one by one; nothing is in flight between two of them."""
+    """A broker on a fake disk. `steps` runs the operations one by one; nothing is in flight between two of them.
 
-    def __init__(self) -> None:
+    `after_turn` is called with the scenario after every turn of the loop, while operations are in flight.
+    """
+
+    def __init__(self, after_turn: "Callable[[Scenario], None]" = lambda _: None) -> None:
+        self.after_turn = after_turn
         self.disk = FakeDisk()
         self.disk.make_directory("")
         self.runtime = ManualRuntime()
@@ -60,6 +58,7 @@ class Scenario:
                 self.runtime.finish_one()
             elif not called:
                 return
+            self.after_turn(self)
         raise AssertionError("the broker schedules work without end")
 
     def ask(self, operation: Callable[..., None], *arguments: Any, **options: Any) -> Any:
@@ -200,66 +199,3 @@ class Scenario:
         ask(set_archive, broker, "capped", ArchiveOptions("s3://lake/capped"))
         ask(clear_archive, broker, "capped")
         yield "clear an archive"
-
-
-def describe(state: State) -> dict[str, Any]:
-    """Everything that must survive a restart, in a form that can be compared and written as JSON."""
-    versions = state.versions
-    sections = {}
-    for image in section_images(state):
-        decoded = decode_section(encode_image(image))
-        sections[decoded.kind] = msgspec.to_builtins(msgspec.msgpack.decode(decoded.body))  # type: ignore[union-attr]
-    return {
-        "topics": {topic.name: _topic(topic) for topic in state.by_id.values()},
-        "aliases": {alias: topic.name for alias, topic in state.aliases.items()},
-        "routes": {f"{table} {op}": len(routes) for (table, op), routes in state.routes.items()},
-        "archived": sorted(state.archived),
-        "versions": [versions.routes.now, versions.tables.now, versions.archives.now],
-        "next_topic_id": state.next_topic_id,
-        "next_pack": state.next_pack,
-        "replaced_segments": sorted(state.replaced_segments),
-        "sections": sections,
-    }
-
-
-def _topic(topic: Topic) -> dict[str, Any]:
-    if topic.config.durability == "ephemeral":
-        # Its records do not survive.
-        return {"id": topic.id, "heads": [each.head_seq for each in topic.partitions]}
-    return {
-        "id": topic.id,
-        "config": msgspec.to_builtins(topic.config),
-        "created": topic.created_ts,
-        "written": topic.last_write_ts,
-        "routes": msgspec.to_builtins(topic.routes),
-        "archive": msgspec.to_builtins(topic.archive),
-        "keys": msgspec.to_builtins(topic.dedupe.all()),
-        "groups": {name: msgspec.to_builtins(group.positions) for name, group in topic.groups.items()},
-        "partitions": [_partition(each, topic.config.leases_durable) for each in topic.partitions],
-    }
-
-
-def _partition(partition: Partition, leases_durable: bool) -> dict[str, Any]:
-    segments = [each for each in partition.segments if isinstance(each, SealedSegment | PackedSegment)]
-    result = {
-        "positions": [partition.head_seq, partition.evict_floor, partition.evict_reasons, partition.delete_below],
-        "holes": [[hole.first, hole.last, hole.reasons] for hole in partition.holes],
-        "counts": [partition.count, partition.bytes],
-        "segments": [[segment.base, segment.first_seq, segment.last_seq] for segment in segments],
-        "records": [*_records(partition)],
-    }
-    if partition.leases is not None:
-        image = partition.leases.image(durable=leases_durable)
-        deliveries = [[each.node, each.deadline, sorted(each.seqs), each.deliveries] for each in image.deliveries]
-        result["leases"] = [image.dead_lettered, sorted(deliveries), sorted(image.returned), sorted(image.delayed)]
-    return result
-
-
-def _records(partition: Partition) -> Iterator[list[Any]]:
-    seq = partition.next_live(1)
-    while seq is not None:
-        page = partition.page_at(seq)
-        at = seq - page.first_seq
-        texts = [page_datas(page), *[column(each, page.count) for each in (page.metas, page.nodes, page.tags)]]
-        yield [seq, page_times(page)[at], *[each[at].decode() for each in texts]]
-        seq = partition.next_live(seq + 1)
