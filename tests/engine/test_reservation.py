@@ -55,6 +55,14 @@ def test_time_of_a_reservation_never_goes_back() -> None:
     assert partition.reserve(1, 10, 900).ts == 1000
 
 
+def test_applying_an_earlier_write_does_not_set_the_time_of_a_pending_reservation_back() -> None:
+    partition, _ = new_partition()
+    partition.reserve(1, 10, 1000)
+    later = partition.reserve(1, 10, 2000)
+    partition.apply_append(Page(1, 1, 1000, b"1", None, None, None, 10))
+    assert partition.reserve(1, 10, 1500).ts == later.ts == 2000
+
+
 def test_gap_takes_seqs_but_no_room() -> None:
     partition, totals = new_partition()
     gap = partition.reserve_gap(10)

@@ -43,8 +43,21 @@ def compare(broker: Broker, disk: FakeDisk, settings: StorageSettings, now_ms: i
         # After a failed sync the log may hold commits that were refused.
         replayed = describe(replayed_state(broker, disk, settings), now_ms)
         _allow_for_numbers_in_flight(live, replayed)
-        assert replayed == live, f"the replayed state differs from the live one {when}"
+        found = [*differences(replayed, live)]
+        assert not found, f"the replayed state differs from the live one {when}: {'; '.join(found)}"
     return live
+
+
+def differences(replayed: Any, live: Any, path: str = "") -> Iterator[str]:
+    """The innermost values that differ."""
+    if isinstance(replayed, dict) and isinstance(live, dict):
+        for key in sorted(replayed.keys() | live.keys()):
+            yield from differences(replayed.get(key), live.get(key), f"{path}/{key}")
+    elif isinstance(replayed, list) and isinstance(live, list) and len(replayed) == len(live):
+        for index, pair in enumerate(zip(replayed, live, strict=True)):
+            yield from differences(*pair, f"{path}/{index}")
+    elif replayed != live:
+        yield f"{path}: replayed {replayed}, live {live}"
 
 
 def replayed_state(broker: Broker, disk: FakeDisk, settings: StorageSettings) -> State:

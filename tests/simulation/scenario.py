@@ -160,13 +160,13 @@ class Scenario:
         ask(drop_group, broker, topic, "group")
         yield "drop a group"
         batch = decode_batch(b'{"records":[{"data":"staged","tag":"s"}]}', LIMITS)
-        ask(stage, broker, "first", topic, [batch])
+        ask(stage, broker, "first", topic, [batch], producer="producer")
         yield "stage records"
         ask(stage, broker, "second", topic, [batch])
         drop_stages(broker, ["first"])
         self.run()
         yield "drop a stage"
-        ask(commit, broker, CommitRequest(["second"], [], "producer", 7))
+        ask(commit, broker, CommitRequest(["second"], [], "producer", 7, prefixes=("lo",), digest="d"))
         yield "commit a stage"
 
     def _routers(self) -> Iterator[str]:

@@ -18,6 +18,7 @@ from hypothesis import settings as hypothesis_settings
 
 from tests.crash.history import texts
 from tests.crash.world import SMALL, Known, Text, World, Write, compare, verify
+from tests.simulation.live_and_replayed import compare as compare_with_replay
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.log.sync_policy import MIN_FAST_SYNCS
@@ -270,6 +271,8 @@ class History:
         self.leases: dict[tuple[int, int], Lease] = {}
         self.depth = 0
         self.full_until = 0
+        # After how many steps the live state is compared with the replayed one.
+        self.replay_every = 1 if LONG or seed % 10 == 0 else 20
         disk.fault = self.fault
         self.sync_fails = False
         self.faulty = self.chance.random() < 0.4
@@ -314,8 +317,10 @@ class History:
     # One step after the other
 
     def play(self, steps: int) -> None:
-        for _ in range(steps):
+        for number in range(steps):
             self.step()
+            if number % self.replay_every == 0:
+                compare_with_replay(self.world.broker, self.disk, self.world.settings, self.world.clock.now_ms())
 
     def step(self) -> None:
         chance, world = self.chance, self.world

@@ -6,16 +6,21 @@ exactly. Every frame of every client is checked as it is read.
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from topics.api.live import WatchBody, WatchQuery
 from topics.broker.transactions.stages import CommitRequest, Write, commit
 from topics.model.batch import decode_batch
 from topics.model.limits import Limits
 from topics.server.live.shared import Live, LiveSettings
 from topics.server.live.watch import get_watch, post_watch
+from topics.server.operations import Call
 from topics.server.ops.connection_limits import StreamSlots
+from topics.server.service import Service
 from topics.testing.broker import BrokerBench
 from topics.testing.events import EventParser
 from topics.testing.history import History, Truth
@@ -73,7 +78,9 @@ class Client:
         request = DirectRequest(
             b"POST", b"/v0/watch", encode({"topics": starts, **self.wishes}), {b"content-type": b"application/json"}
         )
-        post_watch(self.world.live, self.world.bench.broker, request.request, "")
+        call = self.world.call(request, "")
+        call.body, call.query = decode(request.request.body, type=WatchBody), WatchQuery()
+        post_watch(call)
         assert request.status == 200, request.answer
         self.url = decode(request.answer)["wid"].encode()
         self.last_id = b""
@@ -81,7 +88,7 @@ class Client:
     def connect(self) -> None:
         headers = {b"last-event-id": self.last_id} if self.last_id else {}
         request = DirectRequest(b"GET", b"/v0/watch/" + self.url, headers=headers, high=self.high)
-        get_watch(self.world.live, self.world.bench.broker, request.request, self.url.decode())
+        get_watch(self.world.call(request, self.url.decode()))
         self.wire = request.wire
         self.parser = EventParser()
 
@@ -165,6 +172,10 @@ class World:
         limits = Limits()
         settings = LiveSettings(session_ttl_ms=300_000, buffer_grace_ms=500, slow_consumer_timeout_ms=5_000)
         return Live(limits, settings, StreamSlots(limits))
+
+    def call(self, request: DirectRequest, name: str) -> Call[Any, Any]:
+        """A call as the server makes it after its checks."""
+        return Call(cast(Service, SimpleNamespace(live=self.live)), self.bench.broker, request.request, name)
 
     def create(self, name: str) -> None:
         self.instances += 1

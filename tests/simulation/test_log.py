@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.crash.history import texts
 from tests.crash.world import SMALL, World, compare, dump, read_all, verify
+from tests.simulation.live_and_replayed import compare as compare_with_replay
 from topics.model.match import TagMatch
 from topics.testing.disk import FakeDisk
 from topics.testing.survival import Survive
@@ -161,6 +162,11 @@ class LogMachine(RuleBasedStateMachine):
                     gone = known.gone | known.going
                     floor = partition.evict_floor
                     assert set(found) >= {seq for seq in known.acked if seq >= floor and seq not in gone}
+
+    @invariant()
+    def the_live_state_equals_the_replayed_one(self) -> None:
+        world = self.world
+        compare_with_replay(world.broker, self.disk, self.small, world.clock.now_ms())
 
     def teardown(self) -> None:
         self.world.run()

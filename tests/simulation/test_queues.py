@@ -23,6 +23,7 @@ import pytest
 from hypothesis import settings
 
 from tests.broker.queue_bench import Job, QueueBench
+from tests.simulation.live_and_replayed import compare as compare_with_replay
 from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.queues.claims import ClaimResult
 from topics.model.errors import TopicsError
@@ -87,6 +88,7 @@ class QueueHistory:
         # How the next end in the middle of something comes: the process alone, or the power.
         self.killed = False
         self.streams: list[Stream] = []
+        self.latest_ms = 0
         self.durable = self.chance.random() < 0.75
         self.leases_durable = self.chance.random() < 0.6
         self.max_deliveries = self.chance.choice([0, 0, 1, 2, 3])
@@ -440,6 +442,7 @@ class QueueHistory:
         self._look()
         self._every_job_is_in_one_place()
         self._counters_add_up()
+        self._replay_gives_the_live_state()
 
     def _every_job_is_in_one_place(self) -> None:
         there, dead = self._there(), self._dead()
@@ -464,6 +467,11 @@ class QueueHistory:
             )
         waiting = len(there) - ready - in_flight
         assert len(delayed) <= waiting <= len(delayed) + unsure, f"{waiting} delayed, {len(delayed)} known"
+
+    def _replay_gives_the_live_state(self) -> None:
+        # The clock may have been set back. Leases and delays that had ended before stay ended.
+        self.latest_ms = max(self.latest_ms, self.now)
+        compare_with_replay(self.bench.broker, self.bench.disk, STORAGE, self.latest_ms)
 
     @property
     def now(self) -> int:

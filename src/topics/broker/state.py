@@ -145,7 +145,8 @@ class State:
             partition.apply_append(page, index_later=index_later)
             if self.replaying:
                 self.copy_sources.add(partition, page)
-        topic.last_write_ts = partition.last_ts
+        # `partition.last_ts` may be that of a later write, which is pending.
+        topic.last_write_ts = max(topic.last_write_ts or 0, pages[-1].last_ts)
         if key is not None:
             first, last = pages[0], pages[-1]
             count = last.last_seq - first.first_seq + 1

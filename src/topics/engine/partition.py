@@ -222,7 +222,9 @@ class Partition:
         self.head_seq = next_seq - 1
         if next_seq > self.next_seq:
             self.next_seq = next_seq
-        self.last_ts = hot.last_ts
+        # A later reservation that is still pending may have a later time.
+        if hot.last_ts > self.last_ts:
+            self.last_ts = hot.last_ts
         if not self.count:
             self._earliest = self._oldest_ts = None
         self.count += count

@@ -63,6 +63,7 @@ class DirectRequest:
         self.query = query
         self.body = body
         self.received_at = 0.0
+        self.peer = None
         self.status = 0
         self.answer = b""
         self.wire = Wire(high)
