@@ -210,7 +210,7 @@ class World:
                 assert first is None or first == (outcome.first_seq, outcome.count)
                 write.state, write.first_seq = "acked", outcome.first_seq
                 return
-            self._acked(write, outcome)
+            self.acked(write, outcome)
 
         try:
             self.broker.append(topic, decode_batch(body + b"}", LIMITS), reply)
@@ -218,8 +218,8 @@ class World:
             reply(error)
         return write
 
-    def _acked(self, write: Write, outcome: Any) -> None:
-        known = self._know(outcome.topic)
+    def acked(self, write: Write, outcome: Any) -> None:
+        known = self.know(outcome.topic)
         write.state = "acked"
         write.topic_id = outcome.topic.id
         write.first_seq = outcome.first_seq
@@ -245,7 +245,7 @@ class World:
             if isinstance(outcome, TopicsError):
                 self.errors.append(outcome)
                 return
-            mine = self._know(outcome.topic)
+            mine = self.know(outcome.topic)
             mine.configs = [outcome.topic.config]
             mine.was_capped |= bool(outcome.topic.config.cap_records or outcome.topic.config.cap_bytes)
             mine.was_ephemeral |= outcome.topic.config.durability == "ephemeral"
@@ -306,7 +306,7 @@ class World:
         self.runtime.run()
         return outcome == [True]
 
-    def _know(self, topic: Any) -> Known:
+    def know(self, topic: Any) -> Known:
         known = self.promises.topics.get(topic.id)
         if known is None:
             known = self.promises.topics[topic.id] = Known(topic.id, topic.name, topic.config)
@@ -550,7 +550,5 @@ class WatchedDisk(FakeDisk):
 def watched(disk: FakeDisk) -> WatchedDisk:
     """The same disk, to be watched."""
     twin = WatchedDisk(disk.seed, capacity_bytes=disk.capacity_bytes, sector_bytes=disk.sector_bytes)
-    twin._boot = disk._boot
-    twin.mark = disk.mark
-    twin._tree = disk._tree
+    twin.continue_from(disk)
     return twin

@@ -98,4 +98,4 @@ def test_texts_kept_for_seqs_are_few() -> None:
     for thousand in range(3 * THOUSANDS_KEPT):
         first = thousand * 1000 + 1
         texts.of(partition_of(plain(first, 2)), Delivery("w", TOKEN, 99, range(first, first + 2), None, 2), [1, 1])
-    assert len(texts._starts) == THOUSANDS_KEPT
+    assert len(texts.starts) == THOUSANDS_KEPT

@@ -157,11 +157,11 @@ async def test_a_message_in_ever_so_many_pieces_takes_no_more_room_than_its_text
     while not any(isinstance(event, Frame) for event in protocol.events_received()):
         protocol.receive_data(await client.reader.read(1 << 16))
     (held,) = sockets
-    assert bytes(held._parts) == b'{"op":"pi'
+    assert bytes(held.parts) == b'{"op":"pi'
     protocol.send_continuation(b'ng"}', fin=True)
     await client.send(b"".join(protocol.data_to_send()))
     assert [each["op"] for each in await messages(client, protocol, 1)] == ["pong"]
-    assert not held._parts
+    assert not held.parts
 
 
 @in_house()

@@ -13,7 +13,7 @@ RECORDS = {"records": [{"data": 1}]}
 def press(house: House, lag_ms: float = 80.0) -> None:
     """The loop runs late, as far as the throttle knows; nothing but these samples reaches it."""
     throttle = house.service.throttle
-    throttle._runtime = house.runtime
+    throttle.runtime = house.runtime
     for _ in range(30):
         throttle.observe(lag_ms)
     assert throttle.closed
@@ -95,7 +95,7 @@ async def test_higher_priority_is_served_first(house: House) -> None:
     press(house)
     # All at the same time: a write that has waited 5 ms longer would overtake one that matters ten points more.
     clock = SimpleNamespace(now_s=1000.0, perf=lambda: clock.now_s)
-    house.service.throttle._runtime = clock
+    house.service.throttle.runtime = clock
     answers = [await begun(house, name) for name in ("lowest", "low", "middle")]
     done: list[str] = []
     for write, name in zip(answers, ("lowest", "low", "middle"), strict=True):

@@ -116,8 +116,8 @@ class TornWorld(World):
         self.pending_appends: dict[str, PendingAppends] = {}
         self.configuring: set[str] = set()
 
-    def _know(self, topic: Any) -> Known:
-        known = super()._know(topic)
+    def know(self, topic: Any) -> Known:
+        known = super().know(topic)
         if topic.name in self.deleting:
             known.deleting = True
         return known
@@ -151,7 +151,7 @@ class TornWorld(World):
                 else:
                     assert topic is not None
                     assert seq <= head_seq == topic.partitions[0].head_seq
-                    self._acked(write, self.placed(topic, topic.partitions[0], seq, 1))
+                    self.acked(write, self.placed(topic, topic.partitions[0], seq, 1))
 
     def placed(self, topic: Topic, partition: Partition, first_seq: int, count: int) -> Append:
         """The outcome of a write whose records start at `first_seq`."""
@@ -165,9 +165,9 @@ class TornWorld(World):
             )
         return outcome
 
-    def _acked(self, write: Write, outcome: Any) -> None:
+    def acked(self, write: Write, outcome: Any) -> None:
         assert write.state == "open", "answered twice"
-        super()._acked(write, outcome)
+        super().acked(write, outcome)
         self.answered()
 
     def answered(self) -> None:
@@ -196,7 +196,7 @@ class TornWorld(World):
         topic = self.broker.state.topics.get(name)
         if topic is None or self.broker.is_busy(name):
             return
-        known = self._know(topic)
+        known = self.know(topic)
         seqs = set(range(1, min(before_seq, topic.partitions[0].head_seq + 1)))
         known.going |= seqs
 
@@ -426,7 +426,7 @@ class History:
             for write, placed in zip(writes, outcome.placed, strict=True):
                 topic = world.broker.state.topics[write.topic]
                 done = world.placed(topic, topic.partitions[0], placed.first_seq, placed.count)
-                world._acked(write, done)
+                world.acked(write, done)
             self.maybe_go_on()
 
         for write in writes:
@@ -462,7 +462,7 @@ class History:
                         assert held is None or held.until < now or held.node == node, (
                             f"{name} {seq} was delivered twice"
                         )
-                        assert seq not in world._know(topic).gone, f"{name} {seq} is done and was delivered"
+                        assert seq not in world.know(topic).gone, f"{name} {seq} is done and was delivered"
                         self.leases[topic.id, seq] = Lease(
                             node, outcome.delivery.deadline, outcome.delivery.lease_id(seq)
                         )
@@ -481,7 +481,7 @@ class History:
         # Without ids the node could give up a lease whose reply it has not got yet; only a durable one takes that long.
         ids = [before[seq].lease_id for seq in seqs] if name == "firm" or chance.random() < 0.5 else None
         if what < 0.8:
-            known = world._know(topic)
+            known = world.know(topic)
             known.going |= set(seqs)
 
             def acked(outcome: Any) -> None:

@@ -77,7 +77,7 @@ class Lost(ArchiveError):
 
 def copy_piece(client: Client, work: Work, place: Place, quarantine: Place) -> Piece:
     """Copy the work into files that no log names yet. On failure its files are removed."""
-    copying = _Copying(work, place, quarantine)
+    copying = Copying(work, place, quarantine)
     try:
         if work.begins is not None:
             copying.lose(work.first, work.first, "recreated")
@@ -145,7 +145,7 @@ def pages(client: Client, work: Work) -> Iterator[tuple[list[Any], dict[str, Any
         at = moved
 
 
-class _Copying:
+class Copying:
     def __init__(self, work: Work, place: Place, quarantine: Place) -> None:
         self._work = work
         self._now_ms = int(time.time() * 1000)

@@ -44,7 +44,7 @@ class JobTexts:
         self._kept: dict[tuple[int, int, int], Columns] = {}
         self._last: Columns | None = None
         self._last_of: Partition | None = None
-        self._starts: dict[int, list[bytes]] = {}
+        self.starts: dict[int, list[bytes]] = {}
 
     def fresh(self, partition: Partition, delivery: Delivery) -> bytes:
         """Jobs that stand together and are all delivered for the first time, comma between them."""
@@ -133,15 +133,15 @@ class JobTexts:
 
     def _starts_of(self, thousand: int) -> list[bytes]:
         """How jobs with these seqs begin, up to the token of the lease id, each with the end of the job before it."""
-        starts = self._starts.get(thousand)
+        starts = self.starts.get(thousand)
         if starts is None:
-            if len(self._starts) >= THOUSANDS_KEPT:
-                del self._starts[next(iter(self._starts))]
+            if len(self.starts) >= THOUSANDS_KEPT:
+                del self.starts[next(iter(self.starts))]
             if thousand:
                 starts = _STARTS.replace(b"\1", b"%d" % thousand).split(b"\0")
             else:
                 starts = [b'},{"$seq":%d,"lease_id":"lease_%d' % (seq, seq) for seq in range(1000)]
-            self._starts[thousand] = starts
+            self.starts[thousand] = starts
         return starts
 
 

@@ -247,6 +247,10 @@ class FakeDisk:
             disk.mark, disk._boot = self.mark, self._boot
             return disk
 
+    def continue_from(self, disk: "FakeDisk") -> None:
+        """Take over the files and the boot of another disk, which is not used any more."""
+        self._boot, self.mark, self._tree = disk._boot, disk.mark, disk._tree
+
     def snapshot_tree(self) -> dict[str, bytes]:
         """What readers see: every file's content by its path, and nothing under `path/` for a directory.
 

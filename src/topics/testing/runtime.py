@@ -53,9 +53,13 @@ class ManualRuntime:
             callback()
         return len(waiting)
 
+    def take_thread_work(self) -> tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]:
+        """Remove the oldest work for a thread from the queue. The caller runs it and calls `done` when it wants to."""
+        return self._aside.popleft()
+
     def finish_one(self) -> None:
         """Let the oldest work aside be done."""
-        work, done = self._aside.popleft()
+        work, done = self.take_thread_work()
         result: Any = None
         error: BaseException | None = None
         try:

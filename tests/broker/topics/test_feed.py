@@ -437,7 +437,7 @@ def test_a_frame_is_not_shared_across_a_sync_and_a_delete(bench: BrokerBench) ->
     bench.submit("a", b'{"records":[{"data":3}]}')
     bench.broker.delete_records("a", None, TagMatch("x", False), 0, deleted.append)
     bench.runtime.turn()
-    sync, done = bench.runtime._aside.popleft()
+    sync, done = bench.runtime.take_thread_work()
     covered = sync()
     # Written by the way, with that of another topic, before it is known that the others are synced.
     bench.submit("a", b'{"records":[{"data":4}]}')

@@ -1,11 +1,13 @@
 """Ordinary requests and their answers, byte by byte where the bytes matter."""
 
+import asyncio
 import socket
 
 import pytest
 
 from tests.server.http.wire import ManualTime, Recorder, Server, chunked, get, post, request_bytes, serving, until
 from topics.server.http import Request
+from topics.server.http.connection.connection import Connection
 
 
 @serving()
@@ -211,8 +213,15 @@ async def test_application_may_explain_its_failures(server: Server, caplog: pyte
 
 
 @serving()
-async def test_nagle_is_off(server: Server) -> None:
+async def test_nagle_is_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    transports: list[asyncio.Transport] = []
+    made = Connection.connection_made
+
+    def connection_made(connection: Connection, transport: asyncio.Transport) -> None:
+        transports.append(transport)
+        made(connection, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
     await server.ask(get("/"))
-    (connection,) = server.listener.connections
-    sock = connection._transport.get_extra_info("socket")
+    sock = transports[0].get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -124,7 +124,7 @@ def test_inflating_stops_after_its_step() -> None:
     packed = gzip.compress(bytes(10 * MEBIBYTE))
     inflation = Inflation(packed, 64 * MEBIBYTE, PAYLOAD_TOO_LARGE)
     assert inflation.run(INLINE_BYTES) is None
-    assert inflation._output_bytes <= INLINE_BYTES
+    assert inflation.output_bytes <= INLINE_BYTES
     assert inflation.finish() == bytes(10 * MEBIBYTE)
 
 
@@ -132,7 +132,7 @@ def test_empty_members_are_work_too_and_have_an_end() -> None:
     empty = gzip.compress(b"")
     inflation = Inflation(empty * 9_999, MEBIBYTE, PAYLOAD_TOO_LARGE)
     assert inflation.run(INLINE_BYTES) is None
-    assert inflation._members <= 1 + INLINE_BYTES // 4096
+    assert inflation.members <= 1 + INLINE_BYTES // 4096
     assert inflation.finish() == b""
     with pytest.raises(Refused):
         Inflation(empty * 10_001, MEBIBYTE, PAYLOAD_TOO_LARGE).finish()

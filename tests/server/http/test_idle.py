@@ -37,7 +37,7 @@ async def test_idle_connection_keeps_no_parser(server: Server) -> None:
         await client.ask(get("/"))
     assert all(connection.state is State.IDLE for connection in server.listener.connections)
     assert all(not connection.in_message for connection in server.listener.connections)
-    assert len(server.listener._spare_assemblers) <= 50
+    assert len(server.listener.spare_assemblers) <= 50
 
 
 @pytest.fixture

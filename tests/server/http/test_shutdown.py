@@ -215,5 +215,5 @@ async def test_port_that_is_taken_is_an_error(server: Server) -> None:
 @serving(host="localhost")
 async def test_every_address_of_a_host_name_has_the_same_port(server: Server) -> None:
     assert (await server.ask(get("/"))).status == 200
-    ports = {sock.getsockname()[1] for each in server.listener._servers for sock in each.sockets}
+    ports = {sock.getsockname()[1] for each in server.listener.servers for sock in each.sockets}
     assert ports == {server.address[1]}

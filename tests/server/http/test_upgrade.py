@@ -48,7 +48,7 @@ async def test_duplex_nobody_listens_to_is_not_read_from(server: Server) -> None
     client, duplex = await upgraded(server)
     client.writer.write(b"x" * 10_000_000)
     await until(lambda: not server.connection().reading)
-    assert len(duplex._early) <= 2 * 256 * 1024
+    assert len(duplex.early) <= 2 * 256 * 1024
     total = 0
 
     def count(data: bytes) -> None:

@@ -206,7 +206,7 @@ async def test_handler_finds_its_caller_also_later(house: House) -> None:
 async def test_parked_write_holds_its_slot_and_gives_it_back(house: House) -> None:
     await house.ask("PUT", "/v0/topics/low", {"priority": -1}, key="k")
     throttle = house.service.throttle
-    throttle._runtime = house.runtime
+    throttle.runtime = house.runtime
     for _ in range(30):
         throttle.observe(80.0)
     client = await house.connect()

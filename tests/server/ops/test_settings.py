@@ -294,14 +294,14 @@ def test_keys_are_gone_from_the_environment_once_the_server_runs(
 def test_server_without_keys_says_so_loudly(
     environment: dict[str, str], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    process._tell_who_may_call(load_settings(environment))
+    process.log_authentication(load_settings(environment))
     assert said in caplog.text
     assert caplog.records[-1].levelname == "WARNING"
 
 
 def test_server_with_keys_says_how_many_and_not_which(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    process._tell_who_may_call(load_settings({"TOPICS_API_KEYS": f"{SECRET},b", "TOPICS_TYPO": "x"}))
+    process.log_authentication(load_settings({"TOPICS_API_KEYS": f"{SECRET},b", "TOPICS_TYPO": "x"}))
     assert "2 api keys" in caplog.text
     assert "TOPICS_TYPO is not a setting" in caplog.text
     assert SECRET not in caplog.text

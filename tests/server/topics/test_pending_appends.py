@@ -427,7 +427,7 @@ async def test_those_who_go_while_they_wait_are_not_slow_for_having_written_befo
     house.listener.slow = lambda request, _status, _body: slow.append(request)
     for connection, _ in writers.connections:
         # Only who comes first is told when; the others may not have been first for hours.
-        connection._fast_path.repeated[0].received_at -= 3600
+        connection.fast_path.repeated[0].received_at -= 3600
         connection.slow_seconds = 60
     writers.send(*[numbered(number) for number in range(6)])
     assert not writers.handled
@@ -491,7 +491,7 @@ async def test_a_writer_who_is_gone_before_the_throttle_keeps_it_waiting_holds_n
     assert not writers.handled
     writers.connections[0][0].connection_lost(None)
     throttle = house.service.throttle
-    throttle._runtime = house.runtime
+    throttle.runtime = house.runtime
     for _ in range(30):
         throttle.observe(80.0)
     await until(lambda: throttle.parked == 4)

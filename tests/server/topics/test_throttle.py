@@ -47,7 +47,7 @@ def writes() -> Writes:
     runtime = ManualRuntime()
     throttle = Throttle(lag_ms=LAG_MS, wait_ms=WAIT_MS)
     # Started without its own timer: the tests say what is observed.
-    throttle._runtime = runtime
+    throttle.runtime = runtime
     return Writes(throttle, runtime)
 
 
@@ -167,7 +167,7 @@ def test_stopping_lets_everybody_in(writes: Writes) -> None:
 
 def test_throttle_that_is_off_never_closes() -> None:
     throttle = Throttle(lag_ms=0)
-    throttle._runtime = ManualRuntime()
+    throttle.runtime = ManualRuntime()
     for _ in range(100):
         throttle.observe(10_000)
     assert not throttle.closed

@@ -107,7 +107,7 @@ class Driver:
         self._left = die_at
         self._topic = topic
         open_archive(uri, create=True)
-        module._tables.clear()
+        module.open_tables.clear()
 
     def _step(self) -> None:
         if self._left is not None:

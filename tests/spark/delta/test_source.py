@@ -14,7 +14,7 @@ from tests.spark.delta.lake_table import FEED, Feed, LakeTable, applied, summary
 from topics.model.change import Defaults, parse_change
 from topics.spark.delta import log as delta_log
 from topics.spark.delta import source as delta_source
-from topics.spark.delta.events import EventEncoder, _hashed
+from topics.spark.delta.events import EventEncoder, hashed_partition
 from topics.spark.delta.log import FeedLost, FeedTrouble, ranges_text
 from topics.spark.delta.values import encode, json_values
 
@@ -192,7 +192,7 @@ def test_a_topic_with_events_of_an_earlier_start_gets_a_truncate_in_every_partit
     assert [event["op"] for event in events] == ["truncate"] * 3 + ["insert"] * 3
     reader = feed.reader
     (batch,) = reader.read(reader.partitions(*feed.batches[0])[0])
-    assert [_hashed(key, 3) for key in batch.column("partition_key").to_pylist()[:3]] == [0, 1, 2]
+    assert [hashed_partition(key, 3) for key in batch.column("partition_key").to_pylist()[:3]] == [0, 1, 2]
 
 
 def test_an_empty_table_gives_no_events_until_it_has_rows(tmp_path: Path) -> None:

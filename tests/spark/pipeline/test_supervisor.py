@@ -76,8 +76,8 @@ class House:
         """One look that starts, one that sees it started."""
         self.supervisor.look()
         for running in self.supervisor.jobs.values():
-            if running._starter is not None:
-                running._starter.join(10)
+            if running.starter is not None:
+                running.starter.join(10)
         self.supervisor.look()
 
     def states(self) -> dict[str, tuple[str, str | None]]:

@@ -51,8 +51,8 @@ class Listener:
         self._capacity = self.limits.max_connections
         self.refused: set[Connection] = set()
         self._max_refused = MAX_REFUSED_CONNECTIONS
-        self._spare_assemblers: list[Assembler] = []
-        self._servers: list[asyncio.Server] = []
+        self.spare_assemblers: list[Assembler] = []
+        self.servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
@@ -64,7 +64,7 @@ class Listener:
         A host name with several addresses is served on each of them, on the same port.
         """
         self.loop = asyncio.get_running_loop()
-        self._capacity, self._max_refused = _capacity(self.limits.max_connections)
+        self._capacity, self._max_refused = connection_capacity(self.limits.max_connections)
         sockets = await self._bind(host, port)
         address = sockets[0].getsockname()[:2]
         try:
@@ -72,7 +72,7 @@ class Listener:
                 server = await self.loop.create_server(
                     lambda: Connection(self), sock=bound, backlog=self.limits.backlog
                 )
-                self._servers.append(server)
+                self.servers.append(server)
         except OSError:
             for bound in sockets:
                 bound.close()
@@ -87,7 +87,7 @@ class Listener:
         Streams and duplexes get their `on_shutdown`. When this returns, no connection is left.
         """
         self._stopping = True
-        for server in self._servers:
+        for server in self.servers:
             server.close()
         for connection in tuple(self.connections):
             connection.drain()
@@ -99,9 +99,9 @@ class Listener:
             self._sweeper.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-        for assembler in self._spare_assemblers:
+        for assembler in self.spare_assemblers:
             assembler.dispose()
-        self._spare_assemblers.clear()
+        self.spare_assemblers.clear()
 
     def sweep(self) -> None:
         """Apply the deadlines to every connection, once per `sweep_interval`: 1.5 ms for 10,000 idle ones."""
@@ -136,14 +136,14 @@ class Listener:
             self._all_gone.set()
 
     def borrow_assembler(self) -> Assembler:
-        if self._spare_assemblers:
-            return self._spare_assemblers.pop()
+        if self.spare_assemblers:
+            return self.spare_assemblers.pop()
         return Assembler(self.limits, self.held, None if self._app_admit is None else self._admit)
 
     def return_assembler(self, assembler: Assembler) -> None:
         """Only between two messages, when the assembler has no state."""
-        if len(self._spare_assemblers) < MAX_SPARE_ASSEMBLERS:
-            self._spare_assemblers.append(assembler)
+        if len(self.spare_assemblers) < MAX_SPARE_ASSEMBLERS:
+            self.spare_assemblers.append(assembler)
         else:
             assembler.dispose()
 
@@ -225,7 +225,7 @@ def _detect_dead_peers(listening: socket.socket, seconds: float) -> None:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
-def _capacity(max_connections: int) -> tuple[int, int]:
+def connection_capacity(max_connections: int) -> tuple[int, int]:
     """Return how many connections to serve and how many more to refuse with a 503, given the limit of open files.
 
     When the process is out of files, no connection can be accepted, not even to refuse it, and no file can be written.

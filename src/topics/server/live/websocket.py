@@ -71,8 +71,17 @@ class Socket:
     """One open socket: bytes to messages and back, and what ends it."""
 
     __slots__ = (
-        "_broker", "_commands", "_delivery", "_duplex", "_feed", "_live", "_opcode", "_over", "_parts", "_pinged",
+        "_broker",
+        "_commands",
+        "_delivery",
+        "_duplex",
+        "_feed",
+        "_live",
+        "_opcode",
+        "_over",
+        "_pinged",
         "_protocol",
+        "parts",
     )  # fmt: skip
 
     def __init__(self, access: Access, duplex: Duplex) -> None:
@@ -84,7 +93,7 @@ class Socket:
         self._feed = Feed(broker)
         # A fragmented message: its kind, and the fragments so far. Fragments may be empty; their number is not limited.
         self._opcode: Opcode | None = None
-        self._parts = bytearray()
+        self.parts = bytearray()
         # A ping was sent and nothing was received since. A client that only reads sends nothing while it gets records.
         self._pinged = False
         self._over = False
@@ -120,7 +129,7 @@ class Socket:
         for event in protocol.events_received():
             if isinstance(event, WireFrame):
                 self._take(event)
-        if not self._duplex.hold(len(protocol.reader.buffer) + len(self._parts)):
+        if not self._duplex.hold(len(protocol.reader.buffer) + len(self.parts)):
             protocol.fail(TRY_AGAIN_LATER, "the server holds as much as it may; try again later")
         self._flush()
         if self._must_wait() and not self._over:
@@ -133,12 +142,12 @@ class Socket:
         data = bytes(frame.data)
         if not frame.fin or self._opcode is not None:
             opcode = self._opcode = opcode if self._opcode is None else self._opcode
-            self._parts += data
+            self.parts += data
             if not frame.fin:
                 return
-            data = bytes(self._parts)
+            data = bytes(self.parts)
             self._opcode = None
-            self._parts = bytearray()
+            self.parts = bytearray()
         if opcode is Opcode.TEXT:
             self._commands.add(data)
         else:

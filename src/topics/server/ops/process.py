@@ -66,7 +66,7 @@ async def serve(
             directory.close()
             return 2
         service.users.join(service.authority)
-    _tell_who_may_call(settings)
+    log_authentication(settings)
     limits = HttpLimits(
         max_body_bytes=settings.limits.max_body_bytes,
         max_connections=settings.max_connections,
@@ -177,7 +177,7 @@ def _log_ending(recovered: Recovered, settings: Settings) -> None:
         )
 
 
-def _tell_who_may_call(settings: Settings) -> None:
+def log_authentication(settings: Settings) -> None:
     for name in settings.unknown_variables:
         log.warning("%s is not a setting of this server and is ignored", name)
     for sentence in settings.retired:

@@ -93,7 +93,8 @@ class Throttle:
         self.parked = 0
         self._lags = RecentMax(LAG_WINDOW_MS, LAG_WINDOW_PARTS)
         self._wait_ms = wait_ms
-        self._runtime: Runtime | None = None
+        # None before `start`.
+        self.runtime: Runtime | None = None
         self._timer: Timer | None = None
         self._due = 0.0
         # By rank, and in the order of arrival. Entries that are not waiting any more are skipped.
@@ -102,13 +103,13 @@ class Throttle:
         self._number = 0
 
     def start(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._arm(SAMPLE_MS)
 
     @property
     def lag_ms_max(self) -> float:
         """The largest lag measured within the last minute (`LAG_WINDOW_MS`); 0 before the throttle is started."""
-        return 0.0 if self._runtime is None else self._lags.get(self._now_ms())
+        return 0.0 if self.runtime is None else self._lags.get(self._now_ms())
 
     def stop(self) -> None:
         """Admit all parked writes, and every later one at once."""
@@ -189,17 +190,17 @@ class Throttle:
         refuse(Throttled("the server is under pressure", retry_after_ms=self.pressure.retry_after_ms()))
 
     def _now_ms(self) -> float:
-        assert self._runtime is not None
-        return self._runtime.perf() * 1000
+        assert self.runtime is not None
+        return self.runtime.perf() * 1000
 
     def _arm(self, delay_ms: float) -> None:
-        assert self._runtime is not None
-        self._due = self._runtime.perf() + delay_ms / 1000
-        self._timer = self._runtime.call_later(delay_ms, self._measure)
+        assert self.runtime is not None
+        self._due = self.runtime.perf() + delay_ms / 1000
+        self._timer = self.runtime.call_later(delay_ms, self._measure)
 
     def _measure(self) -> None:
-        assert self._runtime is not None
-        lag_ms = max(0.0, (self._runtime.perf() - self._due) * 1000)
+        assert self.runtime is not None
+        lag_ms = max(0.0, (self.runtime.perf() - self._due) * 1000)
         # Set first: the writes that are admitted now are part of the next sample.
         self._arm(BUSY_SAMPLE_MS if self.parked else SAMPLE_MS)
         self.observe(lag_ms)

@@ -49,7 +49,7 @@ class WorkPartition(InputPartition):
 
 
 # Spark calls the reader many times in one process; the table is opened there once.
-_tables: dict[str, Ledger] = {}
+open_tables: dict[str, Ledger] = {}
 
 
 class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -97,9 +97,9 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _position(self) -> Position:
         uri = self._plan.uri
-        ledger = _tables.get(uri)
+        ledger = open_tables.get(uri)
         if ledger is None:
-            ledger = _tables[uri] = open_archive(uri)
+            ledger = open_tables[uri] = open_archive(uri)
         ledger.refresh()
         return ledger.position(self._plan.topic)
 

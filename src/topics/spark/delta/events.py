@@ -177,12 +177,12 @@ def _texts(column: Any) -> list[Any]:
 def _key_for(partition: int, partitions: int) -> str:
     """Return a key that the server hashes to this partition. About one key in `partitions` does, so the loop is short."""
     number = 0
-    while _hashed(f"truncate-{number}", partitions) != partition:
+    while hashed_partition(f"truncate-{number}", partitions) != partition:
         number += 1
     return f"truncate-{number}"
 
 
-def _hashed(key: str, partitions: int) -> int:
+def hashed_partition(key: str, partitions: int) -> int:
     """Return the partition that the server selects for a `partition_key`."""
     value = xxh64_intdigest(key.encode(), 42)
     return (value - (1 << 64) if value >> 63 else value) % partitions

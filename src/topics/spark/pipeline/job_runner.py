@@ -53,7 +53,7 @@ class JobRunner:
         self._context = context
         self._clock = clock
         self._query: StreamingQuery | None = None
-        self._starter: threading.Thread | None = None
+        self.starter: threading.Thread | None = None
         self._start_error: BaseException | None = None
         self._failures = 0
         self._next_s = clock()
@@ -68,10 +68,10 @@ class JobRunner:
 
     def look(self) -> None:
         """Start it when it is time to, read its progress, and notice when it has failed."""
-        if self._starter is not None:
-            if self._starter.is_alive():
+        if self.starter is not None:
+            if self.starter.is_alive():
                 return
-            self._starter = None
+            self.starter = None
             if self._start_error is not None:
                 self._failed(self._start_error)
                 return
@@ -108,9 +108,9 @@ class JobRunner:
 
     def stop(self, max_wait_s: float) -> None:
         """Stop it when the running batch is done, or after `max_wait_s`."""
-        if self._starter is not None:
-            self._starter.join(max_wait_s)
-            self._starter = None
+        if self.starter is not None:
+            self.starter.join(max_wait_s)
+            self.starter = None
         query = self._query
         if query is not None:
             until, batch = self._clock() + max_wait_s, self.batch
@@ -162,8 +162,8 @@ class JobRunner:
             except Exception as error:  # noqa: BLE001 - any error fails this job only
                 self._start_error = error
 
-        self._starter = threading.Thread(target=starting, name=f"start {self.job.name}", daemon=True)
-        self._starter.start()
+        self.starter = threading.Thread(target=starting, name=f"start {self.job.name}", daemon=True)
+        self.starter.start()
 
     def _failed(self, error: BaseException) -> None:
         self.state, self.error = "waiting", reason(error)

@@ -73,7 +73,6 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_channel",
         "_duplex",
-        "_fast_path",
         "_handle",
         "_linger_left",
         "_listener",
@@ -87,6 +86,7 @@ class Connection(asyncio.Protocol):
         "close_after_response",
         "current",
         "draining",
+        "fast_path",
         "input_ended",
         "limits",
         "reading",
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
         self.current: Request | None = None
         self._channel: Channel | None = None
         self._duplex: Duplex | None = None
-        self._fast_path: FastPath | None = None
+        self.fast_path: FastPath | None = None
         self._pipeline: Pipeline | None = None
 
         # For the sweep.
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def remembered_heads(self) -> int:
-        return self._fast_path.remembered_heads if self._fast_path is not None else 0
+        return self.fast_path.remembered_heads if self.fast_path is not None else 0
 
     # Called by the transport.
 
@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.state is IDLE:
-            fast_path = self._fast_path
+            fast_path = self.fast_path
             if fast_path is not None and fast_path.receive(data):
                 return
         self._receive(data)
@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
         self.close_after_response = True
         self._listener.lost(self)
         self.write = _discard
-        self._fast_path = None
+        self.fast_path = None
         if self._pipeline is not None:
             self._pipeline.dispose()
             self._pipeline = None
@@ -314,8 +314,8 @@ class Connection(asyncio.Protocol):
 
     def handle_repeated(self, request: Request) -> None:
         """Like `handle`, for an object that the fast path would use again: the application may keep it."""
-        if self._fast_path is not None:
-            self._fast_path.repeated = NOT_REPEATED
+        if self.fast_path is not None:
+            self.fast_path.repeated = NOT_REPEATED
         self.handle(request)
 
     def refuse(self, request: Request, refusal: Refusal) -> None:
@@ -346,9 +346,9 @@ class Connection(asyncio.Protocol):
         self._listener.slow(request, status, body)
 
     def learn_head(self, start: bytes, head: RequestHead) -> None:
-        if self._fast_path is None:
-            self._fast_path = FastPath(self)
-        self._fast_path.learn(start, head)
+        if self.fast_path is None:
+            self.fast_path = FastPath(self)
+        self.fast_path.learn(start, head)
 
     def pause_reading(self) -> None:
         if self.reading and self.state is not CLOSED:
@@ -407,7 +407,7 @@ class Connection(asyncio.Protocol):
 
     def forget_heads(self) -> None:
         """Drop what is remembered about request heads: who sent them and what they may do is decided again."""
-        self._fast_path = None
+        self.fast_path = None
 
     def abort(self) -> None:
         """Close now and drop unsent output."""
@@ -447,7 +447,7 @@ class Connection(asyncio.Protocol):
             if now - self.since > limits.keep_alive_timeout:
                 self.close()
             elif now - self.since > FORGET_SECONDS:
-                self._fast_path = None
+                self.fast_path = None
             return
         if self._is_stalled(now):
             self.abort()

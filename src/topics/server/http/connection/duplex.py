@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class Duplex(Channel):
-    __slots__ = ("_early", "_held_bytes", "_on_data")
+    __slots__ = ("_held_bytes", "_on_data", "early")
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._on_data: Callable[[bytes], None] | None = None
-        self._early = b""
+        self.early = b""
         self._held_bytes = 0
 
     def on_data(self, callback: Callable[[bytes], None]) -> None:
         """Call `callback` with every piece of input; at once with what has arrived so far."""
         self._on_data = callback
-        early = self._early
-        self._early = b""
+        early = self.early
+        self.early = b""
         if early:
             callback(early)
         self.resume()
@@ -63,7 +63,7 @@ class Duplex(Channel):
         if self._on_data is not None:
             self._on_data(data)
         else:
-            self._early += data
+            self.early += data
             # Read no more until `on_data` is set.
             self._connection.pause_reading()
 

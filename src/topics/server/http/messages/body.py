@@ -88,7 +88,7 @@ class BodyParts:
 class Inflation:
     """Inflates one gzip body in steps. Several gzip members in a row are one body."""
 
-    __slots__ = ("_inflater", "_input", "_limit", "_members", "_output_bytes", "_parts", "_position", "_too_large")
+    __slots__ = ("_inflater", "_input", "_limit", "_parts", "_position", "_too_large", "members", "output_bytes")
 
     def __init__(self, body: bytes, limit: int, too_large: Refusal) -> None:
         """`limit` is the maximum size of the inflated body; a larger one is refused with `too_large`."""
@@ -97,10 +97,10 @@ class Inflation:
         self._position = 0
         self._limit = limit
         self._inflater = zlib.decompressobj(_GZIP_WBITS)
-        self._members = 1
+        self.members = 1
         # One byte above the limit is inflated, to tell "too large" from "just fits".
         self._parts = BodyParts(limit + 1)
-        self._output_bytes = 0
+        self.output_bytes = 0
 
     def run(self, step_bytes: int) -> bytes | None:
         """Return the whole body, or None if more than about `step_bytes` of input or output are left to process.
@@ -111,7 +111,7 @@ class Inflation:
         while budget > 0:
             given = self._input[self._position : self._position + _SLICE_BYTES]
             # One byte above the limit shows that the body is too large.
-            max_output = min(budget, self._limit + 1 - self._output_bytes)
+            max_output = min(budget, self._limit + 1 - self.output_bytes)
             try:
                 part = self._inflater.decompress(given, max_output)
             except zlib.error:
@@ -119,8 +119,8 @@ class Inflation:
             inflater = self._inflater
             taken = len(given) - len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail)
             self._position += taken
-            self._output_bytes += len(part)
-            if self._output_bytes > self._limit:
+            self.output_bytes += len(part)
+            if self.output_bytes > self._limit:
                 raise Refused(self._too_large)
             if part:
                 self._parts.add(part)
@@ -142,8 +142,8 @@ class Inflation:
         return body
 
     def _next_member(self) -> None:
-        self._members += 1
-        if self._members > _MAX_MEMBERS:
+        self.members += 1
+        if self.members > _MAX_MEMBERS:
             raise malformed("too many gzip members in the body")
         self._inflater = zlib.decompressobj(_GZIP_WBITS)
 
