@@ -1,7 +1,11 @@
 """An append body becomes columns, or is refused as a whole."""
 
+import json
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topics.model.batch import Batch, decode_batch, node_text
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
@@ -125,3 +129,41 @@ def test_a_large_batch_of_small_records_is_not_a_large_record() -> None:
 def test_a_node_is_kept_as_canonical_json_however_it_was_spelled() -> None:
     found = batch(b'{"records":[{"data":1,"node":"\\u0061\\/"}]}')
     assert found.nodes == node_text("a/") == b'"a/"'
+
+
+BODY = json.dumps(
+    {
+        "records": [{"data": {"x": [1.5, None, "é\u0000"]}, "tag": "t", "node": "n", "meta": {"k": 1}}, {"data": 2}],
+        "node": "batch",
+        "idempotency_key": "k",
+        "create": True,
+        "config": {"durability": "fsync", "cap_records": 5},
+    },
+    ensure_ascii=False,
+).encode()
+
+
+def test_every_cut_of_an_append_request_is_an_invalid_request() -> None:
+    assert decode_batch(BODY, Limits()).count == 2
+    for cut in range(len(BODY)):
+        with pytest.raises(InvalidRequest):
+            decode_batch(BODY[:cut], Limits())
+
+
+@given(st.binary(max_size=100))
+def test_garbage_is_an_invalid_request(garbage: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        decode_batch(garbage, Limits())
+
+
+@given(st.integers(0, len(BODY) - 1), st.binary(max_size=4))
+def test_a_changed_append_request_is_invalid_or_a_valid_batch(place: int, spoilt: bytes) -> None:
+    try:
+        batch = decode_batch(BODY[:place] + spoilt + BODY[place + 1 :], Limits())
+    except InvalidRequest:
+        return
+    assert isinstance(batch, Batch)
+    texts = batch.data.split(b"\0")
+    assert len(texts) == batch.count
+    for text in texts:
+        json.loads(text)

@@ -5,9 +5,11 @@ from random import Random
 
 import pytest
 
-from topics.model.page import Page, page_size, page_times
+from topics.model.errors import CorruptStorage
+from topics.model.facts import SegmentInfo
+from topics.model.page import Page, make_page, page_size, page_times
 from topics.storage import segment_writer
-from topics.storage.segment_format import segment_base
+from topics.storage.segment_format import read_flags, segment_base, write_flags
 from topics.storage.segment_reader import SegmentFile
 from topics.storage.segment_writer import write_segment
 from topics.testing.disk import FakeDisk
@@ -83,3 +85,61 @@ def test_every_record_is_found_again_whatever_was_made_into_columns_together(
         at = read[-1].last_seq + 1
     assert contents(read) == contents(pages)
     assert info.size == sum([page.size for page in read])
+
+
+PAGE = make_page(7, 2, 1000, b'{"a":1}\0null', b'\0{"m":1}', b'"n"\0', b'\0"t"')
+BASE = segment_base(1, 0, 7)
+
+
+@pytest.fixture
+def segment() -> tuple[FakeDisk, SegmentInfo]:
+    disk = FakeDisk()
+    disk.make_directory("")
+    return disk, write_segment(disk, BASE, [PAGE], [(b'"t"', [8])])
+
+
+def test_a_segment_reads_back_what_was_written(segment: tuple[FakeDisk, SegmentInfo]) -> None:
+    disk, info = segment
+    file = SegmentFile(disk, BASE, info)
+    file.verify()
+    page = file.page(7, 256)
+    assert (page.data, page.metas, page.nodes, page.tags) == (PAGE.data, PAGE.metas, PAGE.nodes, PAGE.tags)
+    assert file.tags() == [(b'"t"', [8])]
+    assert read_flags(disk, BASE, info) == bytearray(2)
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".tags"])
+def test_every_change_and_every_cut_of_a_segment_file_is_noticed(
+    segment: tuple[FakeDisk, SegmentInfo], suffix: str
+) -> None:
+    disk, info = segment
+    path = BASE + suffix
+    whole = disk.snapshot_tree()[path]
+    file = disk.open(path)
+    for place in range(len(whole)):
+        file.write_at(place, [bytes([whole[place] ^ 0x04])])
+        with pytest.raises(CorruptStorage):
+            SegmentFile(disk, BASE, info).verify()
+        file.write_at(place, [whole[place : place + 1]])
+    SegmentFile(disk, BASE, info).verify()
+    for cut in range(len(whole) - 1, 0, -7):
+        file.truncate(cut)
+        with pytest.raises(CorruptStorage):
+            SegmentFile(disk, BASE, info).verify()
+
+
+def test_every_change_and_every_cut_of_the_delete_flags_is_noticed(segment: tuple[FakeDisk, SegmentInfo]) -> None:
+    disk, info = segment
+    write_flags(disk, BASE, info.first_seq, b"\0\1")
+    assert read_flags(disk, BASE, info) == bytearray(b"\0\1")
+    whole = disk.snapshot_tree()[BASE + ".dead"]
+    file = disk.open(BASE + ".dead")
+    for bit in range(len(whole) * 8):
+        file.write_at(bit // 8, [bytes([whole[bit // 8] ^ (1 << bit % 8)])])
+        with pytest.raises(CorruptStorage):
+            read_flags(disk, BASE, info)
+        file.write_at(bit // 8, [whole[bit // 8 : bit // 8 + 1]])
+    for cut in range(len(whole) - 1, -1, -1):
+        file.truncate(cut)
+        with pytest.raises(CorruptStorage):
+            read_flags(disk, BASE, info)

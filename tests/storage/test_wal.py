@@ -4,6 +4,10 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.storage import wal
 from topics.storage.frame import encode_facts
 from topics.storage.fs import Bytes, File
 from topics.storage.os_fs import OsFileSystem
@@ -66,3 +70,23 @@ def test_preparing_the_next_file_while_the_log_rotates_takes_nothing_away(tmp_pa
     log = WalReader(fs, 0)
     assert [frame.lsn for frame in log.frames()] == [1, 2, 3]
     assert log.torn is None
+
+
+HEADER = wal.Header(3, 17, 99, 98, "boot", 1 << 20)
+
+
+def test_a_log_header_decodes_and_every_cut_or_change_is_refused() -> None:
+    whole = wal.encode_header(HEADER)
+    assert len(whole) == wal.HEADER_BYTES
+    assert wal.decode_header(memoryview(whole)) == HEADER
+    for cut in range(len(whole)):
+        assert wal.decode_header(memoryview(whole[:cut])) is None
+    for bit in range(len(whole.rstrip(b"\0")) * 8):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        assert wal.decode_header(memoryview(changed)) is None
+
+
+@given(st.binary(max_size=120))
+def test_garbage_is_not_a_log_header(garbage: bytes) -> None:
+    assert wal.decode_header(memoryview(garbage)) is None

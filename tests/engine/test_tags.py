@@ -1,95 +1,12 @@
-"""Dedupe keys, the cache, priorities and the tag index: each with its edge."""
+"""The tag index of hot records."""
 
 import pytest
 
 from topics.engine import tags as tags_module
-from topics.engine.cache import Cache
-from topics.engine.dedupe import Dedupe, KeptWrite
-from topics.engine.priority import HALF_LIFE_MS, RECENT, effective_priority
 from topics.engine.tags import TagIndex
-from topics.model.config import TopicConfig
 from topics.model.match import TagMatch
 from topics.model.page import make_page
 from topics.model.steps import finish
-
-# Dedupe
-
-
-def test_a_key_is_found_until_its_window_is_over() -> None:
-    dedupe = Dedupe()
-    write = KeptWrite(0, 5, 2, 1000)
-    dedupe.keep("k", write)
-    assert dedupe.find("k", 1000, 100) == write
-    assert dedupe.find("k", 1099, 100) == write
-    assert dedupe.find("k", 1100, 100) is None
-    assert dedupe.find("other", 1000, 100) is None
-
-
-def test_expired_keys_are_let_go_and_a_key_used_again_is_young() -> None:
-    dedupe = Dedupe()
-    for ts, key in [(1000, "a"), (1010, "b"), (1020, "a")]:
-        dedupe.keep(key, KeptWrite(0, ts, 1, ts))
-    dedupe.expire(1110, 100)
-    assert [key for key, _ in dedupe.all()] == ["a"]
-    assert len(dedupe) == 1
-    dedupe.expire(1119, 100)
-    assert len(dedupe) == 1
-    dedupe.expire(1120, 100)
-    assert len(dedupe) == 0
-
-
-# Cache
-
-
-def test_the_cache_holds_at_most_its_bytes_and_the_oldest_leaves_first() -> None:
-    cache = Cache(100)
-    for key in range(12):
-        cache.put(key, str(key), 10)
-    assert cache.bytes == 100
-    assert [cache.get(key) for key in (0, 1, 2, 11)] == [None, None, "2", "11"]
-
-
-def test_a_value_too_large_is_not_kept() -> None:
-    cache = Cache(80)
-    cache.put("large", 1, 11)
-    assert cache.get("large") is None
-    cache.put("fits", 1, 10)
-    assert cache.get("fits") == 1
-
-
-def test_a_cache_of_nothing_keeps_nothing() -> None:
-    cache = Cache(0)
-    cache.put("k", 1, 1)
-    assert (cache.get("k"), len(cache), cache.bytes) == (None, 0, 0)
-
-
-def test_replacing_and_discarding_give_the_bytes_back() -> None:
-    cache = Cache(100)
-    cache.put("k", 1, 10)
-    cache.put("k", 2, 5)
-    assert (cache.bytes, len(cache), cache.get("k")) == (5, 1, 2)
-    cache.discard("k")
-    cache.discard("k")
-    assert (cache.bytes, len(cache)) == (0, 0)
-
-
-# Priority
-
-
-def test_a_manual_priority_beats_everything() -> None:
-    assert effective_priority(TopicConfig(priority=-7), 1000, 1000) == -7
-
-
-def test_an_automatic_priority_halves_with_time() -> None:
-    config = TopicConfig()
-    assert effective_priority(config, None, 1000) == 0
-    assert effective_priority(config, 1000, 1000) == RECENT
-    assert effective_priority(config, 1000, 1000 + HALF_LIFE_MS) == RECENT // 2
-    assert effective_priority(config, 1000, 0) == RECENT, "a clock that jumped back is no reason to overflow"
-    assert effective_priority(TopicConfig(auto_priority=False), 1000, 1000) == 0
-
-
-# Tags
 
 
 def indexed(*tags: str) -> TagIndex:

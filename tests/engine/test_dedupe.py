@@ -1,0 +1,26 @@
+"""Idempotency keys are found within their window."""
+
+from topics.engine.dedupe import Dedupe, KeptWrite
+
+
+def test_a_key_is_found_until_its_window_is_over() -> None:
+    dedupe = Dedupe()
+    write = KeptWrite(0, 5, 2, 1000)
+    dedupe.keep("k", write)
+    assert dedupe.find("k", 1000, 100) == write
+    assert dedupe.find("k", 1099, 100) == write
+    assert dedupe.find("k", 1100, 100) is None
+    assert dedupe.find("other", 1000, 100) is None
+
+
+def test_expired_keys_are_let_go_and_a_key_used_again_is_young() -> None:
+    dedupe = Dedupe()
+    for ts, key in [(1000, "a"), (1010, "b"), (1020, "a")]:
+        dedupe.keep(key, KeptWrite(0, ts, 1, ts))
+    dedupe.expire(1110, 100)
+    assert [key for key, _ in dedupe.all()] == ["a"]
+    assert len(dedupe) == 1
+    dedupe.expire(1119, 100)
+    assert len(dedupe) == 1
+    dedupe.expire(1120, 100)
+    assert len(dedupe) == 0
