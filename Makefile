@@ -10,7 +10,7 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check
 
 # System packages, as `package` or, where the command has another name, `package:command`.
 # A package counts as present when its command is found.
-TEST_PACKAGES  := chromium curl postgresql:pg_ctlcluster default-jre-headless:java
+TEST_PACKAGES  := chromium curl postgresql:pg_ctlcluster default-jre-headless:java nginx-light:nginx caddy prometheus:promtool
 SPARK_PACKAGES := default-jre-headless:java
 BENCH_PACKAGES := redis-server wrk nats-server
 POWERCUT_PACKAGES := e2fsprogs:mkfs.ext4
@@ -96,7 +96,7 @@ clean: ## Remove .venv, caches and build output (never a data directory)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Both stamps hold the directory they were made for: an environment copied along with a checkout still points at the
-# source of the old one, so it is made anew. The requirements are complete and pinned, so nothing is resolved; Python
+# source of the old one, so it is created again. The requirements are complete and pinned, so nothing is resolved; Python
 # compiles what the server imports when it first starts, which is little of what is installed.
 INSTALLED_FOR := $(shell cat $(RUN) 2>/dev/null)
 ifneq ($(INSTALLED_FOR),$(CURDIR))

@@ -45,12 +45,15 @@ def test_source_distribution_can_be_tested(built: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_wheel_serves_from_a_bare_environment(built: Path, tmp_path: Path) -> None:
-    (wheel,) = built.glob("*.whl")
+@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"], ids=["wheel", "sdist"])
+def test_distribution_serves_from_a_bare_environment(built: Path, tmp_path: Path, kind: str) -> None:
+    (distribution,) = built.glob(kind)
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, "-r", ROOT / "requirements.txt", wheel], check=True, cwd=tmp_path)
+    requirements = ["-r", ROOT / "requirements.txt", "-r", ROOT / "requirements-build.txt"]
+    subprocess.run([*install, *requirements], check=True, cwd=tmp_path)
+    subprocess.run([*install, "--no-deps", "--no-build-isolation", distribution], check=True, cwd=tmp_path)
     port_file = tmp_path / "port"
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("TOPICS_", "PYTHON"))}
     settings = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": str(port_file), "TOPICS_DATA_DIR": str(tmp_path / "data")}

@@ -50,6 +50,12 @@ LABELS = {
 }
 SYNC_LATENCY = ("topics_wal_fsync_latency_us", "histogram", "le", "How long syncs of the log took, in microseconds.")
 
+# Commands whose options are those of a program for Spark, by module.
+SPARK_COMMANDS = {
+    "topics pipeline run": "topics.spark.pipeline.run",
+    "topics pipeline replay": "topics.spark.pipeline.replay",
+}
+
 
 def reference_pages() -> dict[str, str]:
     """The pages by path."""
@@ -226,6 +232,9 @@ def _commands() -> str:
 
 
 def _command(title: str, parser: argparse.ArgumentParser) -> list[str]:
+    examples = [line.strip() for line in (parser.epilog or "").splitlines()[1:]]
+    if title in SPARK_COMMANDS:
+        parser = import_module(SPARK_COMMANDS[title]).build_parser()
     lines = [f"### {title}", "", " ".join((parser.description or "").split()), ""]
     rows = []
     below: list[tuple[str, argparse.ArgumentParser]] = []
@@ -236,7 +245,6 @@ def _command(title: str, parser: argparse.ArgumentParser) -> list[str]:
             rows.append((_argument(action), _help(parser, action)))
     if rows:
         lines += _table(("argument", "meaning"), rows)
-    examples = [line.strip() for line in (parser.epilog or "").splitlines()[1:]]
     if examples:
         lines += ["```sh", *examples, "```", ""]
     for name, each in below:

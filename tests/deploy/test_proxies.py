@@ -87,8 +87,7 @@ def caddy(directory: Path, port: int, upstream: str) -> list[str]:
 @contextmanager
 def proxied(command: Callable[[Path, int, str], list[str]], directory: Path) -> Iterator[tuple[str, ssl.SSLContext]]:
     """A server behind the proxy: the proxy's address, and a context that trusts its certificate."""
-    if shutil.which(command.__name__) is None:
-        pytest.skip(f"{command.__name__} is not installed")
+    assert shutil.which(command.__name__), f"{command.__name__} is not installed; `make system-deps` installs it"
     write_certificate(directory)
     settings = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(directory / "data"), "TOPICS_ALLOWED_HOSTS": NAME}
     with running_server(load_settings(settings)) as url:

@@ -17,7 +17,7 @@ BAR_WIDTH = 30
 
 
 def run(argv: list[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     token = arguments.token or os.environ.get("TOPICS_TOKEN") or None
     try:
         with Client(arguments.url, token) as client:
@@ -75,7 +75,7 @@ class ProgressBar:
             self._out.write(f"topics: replayed {self._done} changes\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="topics pipeline replay",
         description="Route a range of a table's changes again, through the routes that there are now.",

@@ -42,7 +42,7 @@ JVM_GONE = "Spark's Java process has ended"
 
 
 def run(argv: list[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     started = time.time()
     try:
         url = _address(arguments.url, arguments.token)
@@ -328,7 +328,7 @@ def shown(status: JobStatus) -> str:
     return f"{text}: {status.error}" if status.error else text
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="topics pipeline run", description="Run routes, Delta feeds and archives of a server on Spark."
     )
