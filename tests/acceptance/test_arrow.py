@@ -1,14 +1,19 @@
 """The same pages and appends as Arrow streams: what JSON shows, Arrow shows, and what JSON refuses, Arrow refuses."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.acceptance.topic import TopicApi
+from topics.server.ops.settings import load_settings
+from topics.testing.http import Api
+from topics.testing.server import running_server
 
 ARROW = "application/vnd.apache.arrow.stream"
+JSON = {"Content-Type": "application/json"}
 
 
 class Page:
@@ -190,3 +195,22 @@ def test_arrow_append_is_idempotent_by_header(topic: TopicApi) -> None:
     again = topic.api.send("POST", topic.path, stream(data=["1", "2"]), headers)
     assert first.json["seqs"] == again.json["seqs"] == [1, 2]
     assert again.json["deduped"] is True
+
+
+def test_pages_whose_budget_ends_with_a_segment_skip_nothing(tmp_path: Path) -> None:
+    """On a default server the first page of this topic ends exactly where its first segment does."""
+    count, size, per_request = 61_440, 1000, 128
+    body = b'{"records":[%b]}' % b",".join([b'{"data":"%b"}' % (b"x" * (size - 2))] * per_request)
+    settings = load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(tmp_path)})
+    with running_server(settings) as url, Api(url) as api:
+        topic = TopicApi(api, "t")
+        for _ in range(count // per_request):
+            assert api.send("POST", f"{topic.path}?return_seqs=false", body, JSON).status in (200, 201)
+        seqs: list[int] = []
+        cursor, caught_up = 0, False
+        while not caught_up:
+            page = bulk(topic, from_seq=cursor, limit=100_000)
+            seqs += page.seqs
+            cursor, caught_up = page.metadata["next_from_seq"], page.metadata["caught_up"]
+            assert seqs[-1] == cursor
+    assert seqs == list(range(1, count + 1))

@@ -133,33 +133,39 @@ def _check_page(reading: Reading, cursor: int, page: dict[str, Any], seqs: list[
 
 
 def sse_watch(reading: Reading) -> Iterator[list[Item]]:
+    """After a power cut a new session goes on behind what was received."""
     world = reading.world
-    limit, budget = reading.sizes.page(0)
-    body = {"topics": {world.topic: {"from_seq": 0}}, "limit": limit, "max_batch_bytes": budget} | _node(reading)
-    made = world.server.api.post("/v0/watch", body)
-    assert made.status == 200, made
-    with EventStream(world.server.api, made.json["stream_url"]) as stream:
-        while True:
-            event = stream.next()
-            items, caught_up = _live_items(reading, event.name, event.data)
-            yield items
-            if reading.is_over(caught_up):
-                return
+    caught_up = False
+    while not reading.is_over(caught_up):
+        cuts = world.power_cuts
+        limit, budget = reading.sizes.page(reading.reached)
+        start = {world.topic: {"from_seq": reading.reached}}
+        body = {"topics": start, "limit": limit, "max_batch_bytes": budget} | _node(reading)
+        made = world.server.api.post("/v0/watch", body)
+        assert made.status == 200, made
+        with EventStream(world.server.api, made.json["stream_url"]) as stream:
+            while not reading.is_over(caught_up) and cuts == world.power_cuts:
+                event = stream.next()
+                items, caught_up = _live_items(reading, event.name, event.data)
+                yield items
 
 
 def web_socket(reading: Reading) -> Iterator[list[Item]]:
+    """After a power cut a new connection goes on behind what was received."""
     world = reading.world
-    limit, budget = reading.sizes.page(0)
-    wanted = {"op": "subscribe", "topic": world.topic, "from_seq": 0, "limit": limit, "max_batch_bytes": budget}
-    with connect(world.server.url.replace("http", "ws") + "/v0/ws", max_size=None, close_timeout=0.1) as socket:
-        socket.send(json.dumps(wanted | _node(reading)))
-        assert json.loads(socket.recv(10))["op"] == "subscribed"
-        while True:
-            message = json.loads(socket.recv(10))
-            items, caught_up = _live_items(reading, message["op"], message)
-            yield items
-            if reading.is_over(caught_up):
-                return
+    caught_up = False
+    while not reading.is_over(caught_up):
+        cuts = world.power_cuts
+        limit, budget = reading.sizes.page(reading.reached)
+        wanted = {"op": "subscribe", "topic": world.topic, "from_seq": reading.reached, "limit": limit}
+        wanted |= {"max_batch_bytes": budget} | _node(reading)
+        with connect(world.server.url.replace("http", "ws") + "/v0/ws", max_size=None, close_timeout=0.1) as socket:
+            socket.send(json.dumps(wanted))
+            assert json.loads(socket.recv(10))["op"] == "subscribed"
+            while not reading.is_over(caught_up) and cuts == world.power_cuts:
+                message = json.loads(socket.recv(10))
+                items, caught_up = _live_items(reading, message["op"], message)
+                yield items
 
 
 def _live_items(reading: Reading, name: str, data: dict[str, Any]) -> tuple[list[Item], bool]:
@@ -199,20 +205,28 @@ def group_consume(reading: Reading) -> Iterator[list[Item]]:
 
 
 def work_stream(reading: Reading) -> Iterator[list[Item]]:
-    """Jobs of a queue over a stream, finished in groups. What is lost is not reported here: there is no cursor."""
+    """Jobs of a queue over a stream, finished in groups. What is lost is not reported here: there is no cursor.
+
+    After a power cut a new stream gets the jobs that were not finished, those that were held among them.
+    """
     world = reading.world
-    most = reading.chance.choice([1, 2, 16, 100])
-    with EventStream(world.server.api, f"{_path(reading, 'work')}?node=w&max={most}&lease_ms={LEASE_MS}") as stream:
+    most = reading.chance.choice([1, 2, 16, 100] if world.model.head < LARGE else [100, 1000])
+    target = f"{_path(reading, 'work')}?node=w&max={most}&lease_ms={LEASE_MS}"
+    while _jobs_left(world):
+        cuts = world.power_cuts
         held: list[int] = []
-        while _jobs_left(world) or held:
-            event = stream.next()
-            assert event.name == "job"
-            held.append(event.data["$seq"])
-            reading.reached = event.data["$seq"]
-            yield [Item(event.data["$seq"], event.data["$seq"], event.data["data"])]
-            if len(held) >= reading.chance.randrange(1, most + 1) or _jobs_left(world) == len(held):
-                world.client.ack(world.topic, "w", held)
-                held = []
+        with EventStream(world.server.api, target) as stream:
+            while cuts == world.power_cuts and (held or _jobs_left(world)):
+                event = stream.next()
+                assert event.name == "job"
+                held.append(event.data["$seq"])
+                reading.reached = event.data["$seq"]
+                yield [Item(event.data["$seq"], event.data["$seq"], event.data["data"])]
+                if cuts != world.power_cuts:
+                    break
+                if len(held) >= reading.chance.randrange(1, most + 1) or _jobs_left(world) == len(held):
+                    world.client.ack(world.topic, "w", held)
+                    held = []
 
 
 def _jobs_left(world: ReadWorld) -> int:

@@ -202,6 +202,8 @@ class ReadWorld:
         self.model = Model()
         self.chance = random.Random(seed)
         self.has_ttl = self.chance.random() < 0.5
+        # A connection from before the last of them is dead.
+        self.power_cuts = 0
         self._records = 0
         # Equal sizes let a byte budget end exactly where a segment does.
         self._widths = [60] if self.chance.random() < 0.7 else [1, 60, 700]
@@ -278,6 +280,7 @@ class ReadWorld:
         self.client.create(f"{self.topic}-sync-{self.model.head}", durability="ephemeral")
         self.append(self.chance.randrange(1, 6))
         before = self.model.head
+        self.power_cuts += 1
         self.server.cut_power(self.chance.randrange(1 << 30))
         holes = self.server.do(lambda: [(hole.first, hole.last) for hole in self.partition.holes])
         known = {seq for hole in self.model.holes for seq in range(hole[0], hole[1] + 1)}
