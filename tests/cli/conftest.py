@@ -1,6 +1,7 @@
 """A server with sample data for tests that run `topics` in processes, and the environment to reach it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +28,13 @@ def environment(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> di
     return clean_environment(
         TOPICS_URL=shared_url, HOME=str(home), XDG_CONFIG_HOME=str(home / "config"), XDG_STATE_HOME=str(home / "state")
     )
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for files, with the data directory of a stopped server in `data`."""
+    made = tmp_path_factory.mktemp("files")
+    settings = load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(made / "data")})
+    with running_server(settings) as url, Client(url) as client:
+        client.append("sample", [1, 2, 3])
+    return made

@@ -1,6 +1,7 @@
 """`topics check`: what it says of a data directory, and that it leaves everything as it was."""
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_torn_tail_is_told_from_damage(root: Path, capsys: pytest.CaptureFixtu
     with newest.open("ab") as file:
         file.write(b"half a frame")
     before = contents(root)
-    assert main(["check", str(root)]) == 1
+    assert main(["check", str(root)]) == 10
     out = capsys.readouterr().out
     assert f"torn tail: wal/shard-00/{newest.name} at byte" in out
     assert contents(root) == before
@@ -67,7 +68,7 @@ def test_damage_is_said_with_its_file_and_offset(
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
-    assert main(["check", str(root)]) == 2
+    assert main(["check", str(root)]) == 11
     out = capsys.readouterr().out
     assert f"DAMAGED: {path.relative_to(root)} at byte " in out
     assert says in out
@@ -84,7 +85,7 @@ def test_damage_in_the_middle_of_the_log_is_no_torn_tail(tmp_path: Path, capsys:
     content = bytearray(log.read_bytes())
     content[110] ^= 0xFF
     log.write_bytes(content)
-    assert main(["check", str(tmp_path)]) == 2
+    assert main(["check", str(tmp_path)]) == 11
     assert "at byte 96: a frame that was safely stored is broken or missing" in capsys.readouterr().out
 
 
@@ -101,7 +102,7 @@ def test_a_directory_in_use_is_not_checked(root: Path, capsys: pytest.CaptureFix
     server = DataDirectory(str(root))
     server.open()
     try:
-        assert main(["check", str(root)]) == 3
+        assert main(["check", str(root)]) == 4
     finally:
         server.close()
     assert "a server is using" in capsys.readouterr().err
@@ -120,3 +121,23 @@ def test_the_directory_is_that_of_the_server_when_none_is_named(
     monkeypatch.setenv("TOPICS_DATA_DIR", str(root))
     assert main(["check"]) == 0
     assert "Everything is whole." in capsys.readouterr().out
+
+
+def test_a_report_as_json_has_the_state_the_counts_and_the_findings(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(root), "-o", "json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert (whole["state"], whole["topics"], whole["findings"]) == ("whole", 5, [])
+    path = sorted(root.glob("segments/*.arrow"))[0]
+    path.write_bytes(b"")
+    assert main(["check", str(root), "-o", "json"]) == 11
+    damaged = json.loads(capsys.readouterr().out)
+    assert damaged["state"] == "damaged"
+    assert path.relative_to(root).as_posix() in [finding["path"] for finding in damaged["findings"]]
+
+
+def test_a_directory_that_cannot_be_read_exits_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("no directory")
+    assert main(["check", str(tmp_path / "file")]) == 5
+    assert "cannot be read" in capsys.readouterr().err

@@ -317,9 +317,9 @@ def test_delete_deletes_in_all_partitions_or_in_the_one_given(capsys: pytest.Cap
     for partition in ("0", "1", "2"):
         assert main(["append", "parted", "--tag", "user-1", "1", "2", "--partition", partition]) == 0
     capsys.readouterr()
-    assert main(["delete", "parted", "--tag", "user-1", "--before-seq", "2", "--partition", "1"]) == 0
+    assert main(["delete", "parted", "--tag", "user-1", "--before-seq", "2", "--partition", "1", "--yes"]) == 0
     assert lines(capsys) == [{"topic": "parted", "deleted": 1, "count": 5, "earliest_seq": 2}]
-    assert main(["delete", "parted", "--tag", "user-*"]) == 0
+    assert main(["delete", "parted", "--tag", "user-*", "--yes"]) == 0
     assert lines(capsys) == [{"topic": "parted", "deleted": 5, "count": 0}]
 
 
@@ -348,3 +348,31 @@ def test_commands_print_a_lone_surrogate_as_the_replacement_character(
     assert lines(capsys) == ["x\ufffdy", 2]
     assert main(["rm", "lone", "--yes"]) == 0
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "argv", [["rm", "kept"], ["delete", "kept", "--before-seq", "9"], ["group", "rm", "kept", "g"]]
+)
+def test_without_a_terminal_nothing_is_deleted_unless_yes_is_given(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["append", "kept", "1"]) == 0
+    capsys.readouterr()
+    assert main(argv) == 1
+    assert "--yes" in capsys.readouterr().err
+    assert main(["info", "kept"]) == 0
+    assert lines(capsys)[0]["count"] >= 1
+
+
+def test_dry_run_of_set_and_delete_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["append", "tried", "1", "2", "3"]) == 0
+    capsys.readouterr()
+    assert main(["set", "tried", "--cap-records", "1", "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"field": "cap_records", "before": 0, "now": 1}
+    assert "would drop 2 records" in err
+    assert main(["delete", "tried", "--before-seq", "3", "--dry-run"]) == 0
+    assert lines(capsys) == [{"topic": "tried", "deleted": 2, "count": 3, "dry_run": True, "earliest_seq": 1}]
+    assert main(["info", "tried"]) == 0
+    state = lines(capsys)[0]
+    assert (state["count"], state["config"]["cap_records"]) == (3, 0)

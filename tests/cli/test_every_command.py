@@ -19,24 +19,12 @@ from tests.cli.cases import (
 )
 from tests.cli.terminal import Terminal, in_pipe, in_terminal
 from topics.client import Client
-from topics.server.ops.settings import load_settings
-from topics.testing.server import running_server
 
 pytestmark = pytest.mark.slow
 
 # Commands that run until they are stopped have tests of their own, in a terminal and in a pipe: `serve` in
 # test_interactive.py, `pipeline run` in tests/spark/test_commands.py.
 RUN_UNTIL_STOPPED = {"serve", "pipeline run"}
-
-
-@pytest.fixture(scope="session")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for files, with the data directory of a stopped server in `data`."""
-    made = tmp_path_factory.mktemp("files")
-    settings = load_settings({"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(made / "data")})
-    with running_server(settings) as url, Client(url) as client:
-        client.append("sample", [1, 2, 3])
-    return made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,17 +12,6 @@ from tests.cli.terminal import PATIENCE_S, TOPICS, Terminal, clean_environment, 
 from topics.client import Client
 from topics.server.ops.settings import load_settings
 from topics.testing.server import running_server
-
-SLOW_WORK = """
-import time
-from topics.cli.shared import progress
-progress.DELAY_S = 0.0
-with progress.Progress("copy", 3) as bar:
-    for _ in range(3):
-        bar.advance()
-        time.sleep(0.05)
-print("done")
-"""
 
 
 def test_sql_prompt_runs_several_statements_over_several_lines(environment: dict[str, str]) -> None:
@@ -156,14 +144,27 @@ def test_watch_by_prefix_finds_topics_that_are_created_later(environment: dict[s
     assert "new topic" in terminal.text
 
 
-def test_progress_is_shown_on_a_terminal_and_not_in_a_pipe() -> None:
-    command = [sys.executable, "-c", SLOW_WORK]
-    with Terminal([], clean_environment(), command) as terminal:
+def test_one_slow_step_shows_progress_on_a_terminal_and_not_in_a_pipe(
+    environment: dict[str, str], shared_url: str
+) -> None:
+    """The command waits once, for longer than a second, for a pipeline that does not stop."""
+    command = ["pipeline", "stop", "slow", "--wait-s", "1.7"]
+    with Client(shared_url) as client:
+        client.report_pipeline("slow", "running", master="local[2]", started_ts=1)
+    with Terminal(command, environment) as terminal:
+        terminal.expect("wait for pipeline slow")
+        terminal.expect("pipeline slow has not stopped after 1.7 s")
+        assert terminal.wait() == 4
+    done = in_pipe(command, environment)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert "has not stopped" in done.stdout
+
+
+def test_progress_counts_what_is_done(environment: dict[str, str]) -> None:
+    with Terminal(["bench", "--seconds", "0.4"], environment) as terminal:
+        terminal.expect("/5 tests")
         assert terminal.wait() == 0
-    assert "copy" in terminal.text
-    assert "3/3" in terminal.text
-    done = in_pipe([], clean_environment(), command=command)
-    assert (done.stdout, done.stderr) == ("done\n", "")
+    assert "append, 1 record" in terminal.text
 
 
 @pytest.mark.parametrize("in_a_terminal", [True, False], ids=["terminal", "pipe"])

@@ -1,5 +1,6 @@
 """`topics repair`: what it prints, how it exits, and that --dry-run changes nothing."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_dry_run_says_what_would_be_lost_and_changes_nothing(root: Path, capsys:
     damaged = sorted((root / "segments").glob("*.arrow"))[0]
     damaged.write_bytes(b"")
     before = contents(root)
-    assert main(["repair", "--dry-run", str(root)]) == 1
+    assert main(["repair", "--dry-run", str(root)]) == 10
     planned = capsys.readouterr().out
     assert f"damaged: segments/{damaged.name} at byte 0: " in planned
     assert 'lost: topic "' in planned
@@ -59,7 +60,7 @@ def test_dry_run_says_what_would_be_lost_and_changes_nothing(root: Path, capsys:
 def test_damaged_tag_index_is_made_again_and_nothing_is_lost(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (root / "segments").glob("*.tags"):
         path.unlink()
-    assert main(["check", str(root)]) == 2
+    assert main(["check", str(root)]) == 11
     assert main(["repair", str(root)]) == 0
     out = capsys.readouterr().out
     assert " 0 records are lost." in out
@@ -71,8 +72,8 @@ def test_a_directory_in_use_is_not_repaired(root: Path, capsys: pytest.CaptureFi
     server = DataDirectory(str(root))
     server.open()
     try:
-        assert main(["repair", str(root)]) == 3
-        assert main(["repair", "--dry-run", str(root)]) == 3
+        assert main(["repair", str(root)]) == 4
+        assert main(["repair", "--dry-run", str(root)]) == 4
     finally:
         server.close()
     assert "a server is using" in capsys.readouterr().err
@@ -88,11 +89,21 @@ def test_damage_that_stops_a_server_cannot_be_repaired(root: Path, capsys: pytes
     for path in (root / "snapshots").iterdir():
         path.write_bytes(b"")
     before = contents(root)
-    assert main(["repair", "--dry-run", str(root)]) == 2
-    assert main(["repair", str(root)]) == 2
+    assert main(["repair", "--dry-run", str(root)]) == 11
+    assert main(["repair", str(root)]) == 11
     out = capsys.readouterr().out
     assert "snapshots" in out
     assert "Restore the named files from a copy." in out
     assert {path: content for path, content in contents(root).items() if path != "LOCK"} == {
         path: content for path, content in before.items() if path != "LOCK"
     }
+
+
+def test_outcome_as_json_has_the_state_and_the_lost_records(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sorted((root / "segments").glob("*.arrow"))[0].write_bytes(b"")
+    outcomes = []
+    for options in (["--dry-run"], [], []):
+        code = main(["repair", *options, str(root), "-o", "json"])
+        outcome = json.loads(capsys.readouterr().out)
+        outcomes.append((code, outcome["state"], outcome["segments"], outcome["lost_records"] > 0))
+    assert outcomes == [(10, "repairable", 1, True), (0, "repaired", 1, True), (0, "whole", 0, False)]

@@ -155,7 +155,8 @@ def usage() -> str:
         "",
         "`topics COMMAND --help` shows the options and examples of a command; `topics --version` prints the version.",
         "The server is that of --url, TOPICS_URL, or the current context (topics login); TOPICS_TOKEN has the API key.",
-        "Exit codes: 0 success, 1 wrong usage, 3 not found, 4 refused, 5 unreachable.",
+        "Exit codes: 0 success, 1 wrong usage, 3 not found, 4 refused, 5 unreachable; check, repair and conformance: 10 and 11",
+        "for what they found.",
     ]
     return "\n".join(lines)
 

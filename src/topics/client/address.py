@@ -52,13 +52,18 @@ class Certificates(Struct, frozen=True):
     client_key: str | None = None
 
     def context(self) -> "ssl.SSLContext":
-        """The TLS settings of a connection."""
+        """The TLS settings of a connection. Raises InvalidRequest when a file cannot be used."""
         # 20 ms that plain HTTP need not wait for.
         import ssl
 
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.client is not None:
-            context.load_cert_chain(self.client, self.client_key)
+        used = self.ca
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            used = self.client
+            if self.client is not None:
+                context.load_cert_chain(self.client, self.client_key)
+        except OSError as error:
+            raise InvalidRequest(f"the certificate {used} cannot be used: {error.strerror or error}") from None
         return context
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client.forwarder import Certificates, Forwarder, tls_forwarder
 from topics.cli.main import main
 from topics.cli.shared.contexts import Context, Contexts, contexts_path, find_address, save_contexts
 from topics.model.errors import InvalidRequest, NotFound, Unauthorized
@@ -71,17 +72,17 @@ def test_a_server_that_does_not_answer_exits_5_soon_with_advice(capsys: pytest.C
 def test_options_count_more_than_variables_and_variables_more_than_the_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert find_address(None, None, None) == (None, None)
+    assert find_address(None, None, None)[:2] == (None, None)
     save_contexts(Contexts("a", {"a": Context("http://a", "key-a"), "b": Context("http://b", "key-b")}))
-    assert find_address(None, None, None) == ("http://a", "key-a")
-    assert find_address(None, None, "b") == ("http://b", "key-b")
-    assert find_address(None, "mine", None) == ("http://a", "mine")
-    assert find_address("http://c", None, None) == ("http://c", None), "no credential for another server"
+    assert find_address(None, None, None)[:2] == ("http://a", "key-a")
+    assert find_address(None, None, "b")[:2] == ("http://b", "key-b")
+    assert find_address(None, "mine", None)[:2] == ("http://a", "mine")
+    assert find_address("http://c", None, None)[:2] == ("http://c", None), "no credential for another server"
     monkeypatch.setenv("TOPICS_CONTEXT", "b")
-    assert find_address(None, None, None) == ("http://b", "key-b")
+    assert find_address(None, None, None)[:2] == ("http://b", "key-b")
     monkeypatch.setenv("TOPICS_URL", "http://d")
-    assert find_address(None, None, None) == (None, None)
-    assert find_address(None, None, "a") == ("http://a", "key-a")
+    assert find_address(None, None, None)[:2] == (None, None)
+    assert find_address(None, None, "a")[:2] == ("http://a", "key-a")
 
 
 def test_an_expired_login_names_the_command_that_renews_it() -> None:
@@ -103,3 +104,32 @@ def test_the_file_of_contexts_is_for_its_owner_only() -> None:
     save_contexts(Contexts("a", {"a": Context("http://a", "secret")}))
     assert contexts_path().stat().st_mode & 0o077 == 0
     assert json.loads(contexts_path().read_text())["current"] == "a"
+
+
+def test_certificates_and_a_proxy_are_options_and_are_kept_by_a_login(
+    shared_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificates = Certificates(tmp_path)
+    tls = tls_forwarder(shared_url, certificates)
+    proxy = Forwarder(shared_url, proxy=True)
+    url = f"https://127.0.0.1:{tls.port}"
+    options = ["--ca", str(certificates.ca), "--cert", str(certificates.client)]
+    options += ["--proxy", f"http://ada:secret@127.0.0.1:{proxy.port}"]
+    try:
+        assert main(["ls", "--url", url]) == 5
+        assert main(["ls", "--url", url, *options]) == 0
+        assert main(["login", url, "--name", "private", *options]) == 0
+        tunnels = len(proxy.heads)
+        assert main(["ls"]) == 0
+        assert len(proxy.heads) == tunnels + 1, "the context has the proxy"
+        assert proxy.heads[-1].startswith(f"CONNECT 127.0.0.1:{tls.port}".encode())
+        capsys.readouterr()
+        assert main(["context", "show", "-o", "json"]) == 0
+        shown = capsys.readouterr().out
+        assert json.loads(shown)["ca"] == str(certificates.ca)
+        assert "secret" not in shown
+        assert main(["ls", "--url", url, "--ca", str(tmp_path / "missing.pem")]) == 1
+        assert "missing.pem cannot be used" in capsys.readouterr().err
+    finally:
+        tls.close()
+        proxy.close()

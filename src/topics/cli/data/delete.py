@@ -6,6 +6,7 @@ from typing import Any
 from topics.cli.shared.arguments import Parser, add_connection, add_output, add_yes, command_parser, time_argument
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import chosen_format, confirm, print_object, write_line
+from topics.cli.shared.progress import Progress
 from topics.client import Client, Deleted
 from topics.model.errors import InvalidRequest
 
@@ -14,12 +15,12 @@ def build_parser() -> Parser:
     parser = command_parser(
         "delete",
         "Delete records for good: those that meet all conditions given. Readers get no tombstone for deleted records. "
-        "Deletes in all partitions unless --partition is given. Asks first on a terminal.",
+        "Deletes in all partitions unless --partition is given. Asks first on a terminal; without one --yes is required.",
         [
             "topics delete orders --tag customer-7",
             "topics delete orders --tag 'customer-*' --yes",
             "topics delete orders --before-seq 1000",
-            "topics delete orders --before -30d",
+            "topics delete orders --before -30d --dry-run",
         ],
     )
     parser.add_argument("topic", metavar="TOPIC")
@@ -29,6 +30,7 @@ def build_parser() -> Parser:
         "--before", type=time_argument, metavar="TIME", help="records older than this: -30d, 2026-11-01"
     )
     parser.add_argument("--partition", type=int, help="delete only in this partition (default: in all)")
+    parser.add_argument("--dry-run", action="store_true", help="count the records and delete nothing")
     add_yes(parser)
     add_output(parser)
     add_connection(parser)
@@ -44,14 +46,22 @@ def run(argv: list[str]) -> int:
             partitions = list(range(len(client.info(arguments.topic, touch=False).partitions) or 1))
         else:
             partitions = [arguments.partition]
-        if not confirm(f"Delete these records of {arguments.topic} for good?", yes=arguments.yes):
+        question = f"Delete these records of {arguments.topic} for good?"
+        if not confirm(question, yes=arguments.yes or arguments.dry_run):
             return 0
-        results = [_delete(client, arguments, partition) for partition in partitions]
+        results = []
+        with Progress(f"delete from {arguments.topic}", len(partitions), "partitions") as progress:
+            for partition in partitions:
+                results.append(_delete(client, arguments, partition))
+                progress.advance()
         deleted, left = sum([done.deleted for done in results]), results[-1].count
         if chosen_format(arguments.output) == "table":
-            write_line(f"{deleted} records deleted, {left} left")
+            outcome = "would be deleted" if arguments.dry_run else "deleted"
+            write_line(f"{deleted} records {outcome}, {left} left")
         else:
             fields: dict[str, Any] = {"topic": results[0].topic, "deleted": deleted, "count": left}
+            if arguments.dry_run:
+                fields["dry_run"] = True
             if len(results) == 1:
                 fields["earliest_seq"] = results[0].earliest_seq
             print_object(fields, arguments.output)
@@ -74,10 +84,14 @@ def _delete(client: Client, arguments: argparse.Namespace, partition: int) -> De
     match = arguments.tag
     if match is not None and match.endswith("*"):
         match = ["tag", "Glob", match]
-    before_seq = min(limits, default=None)
-    if match is None:
-        return client.delete(arguments.topic, before_seq=before_seq, partition=partition or None)
-    return client.delete(arguments.topic, before_seq=before_seq, match=match, partition=partition or None)
+    conditions: dict[str, Any] = {} if match is None else {"match": match}
+    return client.delete(
+        arguments.topic,
+        before_seq=min(limits, default=None),
+        partition=partition or None,
+        dry_run=arguments.dry_run,
+        **conditions,
+    )
 
 
 def _first_seq_from(client: Client, topic: str, partition: int, time_ms: int) -> int:

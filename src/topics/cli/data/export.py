@@ -1,9 +1,9 @@
 """`topics export TOPIC FILE`: the records of a topic as JSON lines or Parquet."""
 
 from topics.cli.data.files import FORMATS, Export
-from topics.cli.shared.arguments import Parser, add_connection, command_parser, time_argument
+from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser, time_argument
 from topics.cli.shared.connection import call
-from topics.cli.shared.output import is_terminal, loss_text, print_line, write_line
+from topics.cli.shared.output import chosen_format, loss_text, print_object, write_line
 from topics.cli.shared.progress import Progress
 from topics.client import Client, Tombstone
 
@@ -12,7 +12,7 @@ def build_parser() -> Parser:
     parser = command_parser(
         "export",
         "Write the records of all partitions of a topic to a file: JSON lines (.jsonl) or Parquet (.parquet). - writes JSON "
-        "lines to standard output. The file appears when it is complete. `topics import` reads both.",
+        "lines to standard output. The file appears when it is complete. `topics import` reads both. -o is the format of the summary.",
         [
             "topics export orders orders.jsonl",
             "topics export orders orders.parquet --from -7d",
@@ -24,6 +24,7 @@ def build_parser() -> Parser:
     parser.add_argument("--format", choices=FORMATS, help="format, if the name of the file does not tell it")
     parser.add_argument("--from", dest="from_ts", type=time_argument, metavar="TIME", help="records from this time on")
     parser.add_argument("--to", dest="to_ts", type=time_argument, metavar="TIME", help="records before this time")
+    add_output(parser)
     add_connection(parser)
     return parser
 
@@ -52,10 +53,11 @@ def run(argv: list[str]) -> int:
                     count += 1
                     progress.advance()
         if arguments.file != "-":
-            if is_terminal():
+            if chosen_format(arguments.output) == "table":
                 write_line(f"{count} records of {info.topic} in {arguments.file}")
             else:
-                print_line({"topic": info.topic, "file": arguments.file, "count": count})
+                fields = {"topic": info.topic, "file": arguments.file, "count": count}
+                print_object(fields, arguments.output)
         return 0
 
     return call(arguments, action)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import islice
 
 from topics.cli.data.files import FORMATS, read_file
-from topics.cli.shared.arguments import Parser, add_connection, command_parser
+from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser
 from topics.cli.shared.batches import MAX_BATCH_RECORDS, append_batches
 from topics.cli.shared.connection import call
-from topics.cli.shared.output import is_terminal, print_line, write_line
+from topics.cli.shared.output import chosen_format, print_object, write_line
 from topics.cli.shared.progress import Progress
 from topics.client import Client, RecordIn
 from topics.model.errors import Forbidden, InvalidRequest, NotFound, TopicsError
@@ -20,7 +20,7 @@ def build_parser() -> Parser:
         "import",
         "Append the records of a file that `topics export` wrote, in its order and to the same partitions. Tags, nodes and "
         "meta are kept; seqs and times are new. - reads JSON lines from standard input.\n\nAfter an error the message says "
-        "how many records were written: --skip continues behind them.",
+        "how many records were written: --skip continues behind them. -o is the format of the summary.",
         [
             "topics import orders orders.jsonl",
             "topics import orders.copy orders.parquet",
@@ -32,6 +32,7 @@ def build_parser() -> Parser:
     parser.add_argument("--format", choices=FORMATS, help="format, if the name of the file does not tell it")
     parser.add_argument("--payloads", action="store_true", help="each JSON line is a payload, not a record")
     parser.add_argument("--skip", type=int, default=0, metavar="COUNT", help="records at the beginning to leave out")
+    add_output(parser)
     add_connection(parser)
     return parser
 
@@ -57,10 +58,11 @@ def run(argv: list[str]) -> int:
                     f"topics: {written} records were written; --skip {written} continues behind them", file=sys.stderr
                 )
                 raise
-        if is_terminal():
-            write_line(f"{written - arguments.skip} records of {arguments.file} in {arguments.topic}")
+        count = written - arguments.skip
+        if chosen_format(arguments.output) == "table":
+            write_line(f"{count} records of {arguments.file} in {arguments.topic}")
         else:
-            print_line({"topic": arguments.topic, "file": arguments.file, "count": written - arguments.skip})
+            print_object({"topic": arguments.topic, "file": arguments.file, "count": count}, arguments.output)
         return 0
 
     return call(arguments, action)

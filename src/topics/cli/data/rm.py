@@ -10,8 +10,9 @@ from topics.model.errors import topic_not_found
 def build_parser() -> Parser:
     parser = command_parser(
         "rm",
-        "Delete topics with all their records, groups and routers, for good. Asks first on a terminal.",
-        ["topics rm old.orders", "topics rm a b c --yes", "topics rm maybe --if-exists --if-empty"],
+        "Delete topics with all their records, groups and routers, for good. Asks first on a terminal; without "
+        "one --yes is required.",
+        ["topics rm old.orders", "topics rm a b c --yes", "topics rm maybe --if-exists --if-empty --yes"],
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
     parser.add_argument("--if-empty", action="store_true", help="refuse topics that hold records")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from topics.cli.shared.arguments import Parser, Subcommands, add_connection, command_parser
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import print_line
+from topics.cli.shared.progress import Progress
 from topics.client import Client, ServerUnreachable
 from topics.model.errors import InvalidRequest, Throttled, Unavailable
 
@@ -72,7 +73,8 @@ def _capture(arguments: argparse.Namespace, client: Client) -> int:
                 print_line(slot_status(options))
                 return 0
             with PostgresCapture(options, client, _log) as capture:
-                capture.prepare()
+                with Progress(f"copy {options.table}", unit=""):
+                    capture.prepare()
                 _log(f"following {options.table} into changes:{options.known_as}")
                 wait_s = MIN_WAIT_S
                 _follow(arguments, capture)

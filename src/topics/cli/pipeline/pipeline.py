@@ -11,6 +11,7 @@ from topics.cli.shared import exit_codes
 from topics.cli.shared.arguments import Parser, Subcommands, add_connection, add_output, command_parser
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import print_outcome, print_rows
+from topics.cli.shared.progress import Progress
 from topics.client import Client, PipelineInfo
 from topics.model.errors import InvalidRequest, NotFound
 
@@ -110,9 +111,10 @@ def _stop(client: Client, name: str, wait_s: float, output: str | None) -> int:
     state = client.stop_pipeline(name).state
     until = time.monotonic() + wait_s
     # A lost pipeline has not reported for some time; it may still run, and stops when it reports again.
-    while state != "stopped" and time.monotonic() < until:
-        time.sleep(POLL_S)
-        state = client.pipeline(name).state
+    with Progress(f"wait for pipeline {name}", unit=""):
+        while state != "stopped" and time.monotonic() < until:
+            time.sleep(POLL_S)
+            state = client.pipeline(name).state
     if state == "stopped":
         print_outcome("pipeline", name, "stopped", output)
         return 0

@@ -124,13 +124,15 @@ def _values(action: argparse.Action, last: str) -> Iterable[str]:
 
 
 def _topics(prefix: str) -> list[str]:
+    from topics.cli.shared.connection import transport
     from topics.cli.shared.contexts import find_address
     from topics.client import Client, RetryPolicy
     from topics.model.errors import TopicsError
 
     try:
-        url, token = find_address(None, None, None)
-        with Client(url, token, timeout_s=TIMEOUT_S, retry=RetryPolicy(attempts=1)) as client:
+        url, token, context = find_address(None, None, None)
+        reach = transport(None, context)
+        with Client(url, token, timeout_s=TIMEOUT_S, retry=RetryPolicy(attempts=1), **reach) as client:
             return [topic.topic for topic in islice(client.topics(prefix), MAX_TOPICS)]
     except TopicsError:
         return []

@@ -4,10 +4,12 @@ import argparse
 import os
 import sys
 
-from topics.cli.shared.arguments import Parser, command_parser
+from topics.cli.shared import exit_codes
+from topics.cli.shared.arguments import FORMATS, Parser, command_parser
+from topics.cli.shared.output import print_rows
+from topics.cli.shared.progress import Progress
 
-# Beside 0 (every check passed) and 1 (a check failed).
-NOT_CHECKED = 2
+COLUMNS = ("area", "name", "outcome", "seconds", "reason")
 KEY_NAMES = ("read", "write", "delete", "admin", "prefix")
 
 
@@ -24,24 +26,36 @@ def run(argv: list[str]) -> int:
         return 0
     if arguments.url is None:
         print("topics conformance: URL is missing, for example http://127.0.0.1:4000", file=sys.stderr)
-        return NOT_CHECKED
+        return exit_codes.USAGE
     if not checks:
         print(f"topics conformance: no check matches {', '.join(arguments.only)}; see --list", file=sys.stderr)
-        return NOT_CHECKED
+        return exit_codes.USAGE
     target = Target(arguments.url.rstrip("/"), arguments.token or os.environ.get("TOPICS_TOKEN"), dict(arguments.key))
     try:
         Server(target.url).get("/v0/health")
-    except (OSError, ValueError) as error:
+    except ValueError as error:
+        print(f"topics conformance: {target.url} is not a server's URL: {error}", file=sys.stderr)
+        return exit_codes.USAGE
+    except OSError as error:
         print(f"topics conformance: {target.url} cannot be reached: {error}", file=sys.stderr)
-        return NOT_CHECKED
+        return exit_codes.UNREACHABLE
+    with Progress("conformance", len(checks), "checks") as progress:
 
-    def show(result: Result) -> None:
-        if arguments.verbose:
-            print(f"{result.outcome:<8} {result.area}: {result.name}", file=sys.stderr, flush=True)
+        def show(result: Result) -> None:
+            if arguments.verbose:
+                print(f"{result.outcome:<8} {result.area}: {result.name}", file=sys.stderr, flush=True)
+            progress.advance()
 
-    results = run_checks(target, checks, arguments.jobs, show)
-    print(json_report(target.url, results) if arguments.output == "json" else text_report(target.url, results))
-    return 1 if any([result.outcome == "failed" for result in results]) else 0
+        results = run_checks(target, checks, arguments.jobs, show)
+    if arguments.output == "text":
+        print(text_report(target.url, results))
+    elif arguments.output == "json":
+        print(json_report(target.url, results))
+    else:
+        rows = [[each.area, each.name, each.outcome, round(each.seconds, 3), each.reason or None] for each in results]
+        print_rows(COLUMNS, rows, arguments.output)
+    failed = any([result.outcome == "failed" for result in results])
+    return exit_codes.FINDINGS if failed else exit_codes.SUCCESS
 
 
 def build_parser() -> Parser:
@@ -49,7 +63,7 @@ def build_parser() -> Parser:
         "conformance",
         "Check a running server, of any maker, against the contract of the HTTP API. Every check creates its own "
         "topics, named conformance-…, and removes them. The server needs its default limits. Exits with 0 when no check "
-        "failed, 1 when one did, 2 when the server could not be checked.",
+        "failed, 10 when one did, 5 when the server could not be reached.",
         ["topics conformance http://127.0.0.1:4000", "topics conformance http://127.0.0.1:4000 --only queues -o json"],
     )
     parser.add_argument("url", metavar="URL", nargs="?", help="the server, for example http://127.0.0.1:4000")
@@ -72,7 +86,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--list", action="store_true", help="print the names of the checks and run none")
     parser.add_argument("--jobs", type=int, default=8, help="number of checks that run at a time (default 8)")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the report")
+    parser.add_argument("-o", "--output", choices=("text", *FORMATS), default="text", help="format (default: text)")
     parser.add_argument("-v", "--verbose", action="store_true", help="print each check as it ends, on standard error")
     return parser
 

@@ -66,7 +66,16 @@ def _show(arguments: argparse.Namespace) -> None:
     if found is None:
         raise NotFound("there is no current context; see: topics login", code="not_found")
     name, context = found
-    fields = {"context": name, "url": context.url, "credential": _credential(context), "expires_at": context.expires_ms}
+    fields = {
+        "context": name,
+        "url": context.url,
+        "credential": _credential(context),
+        "expires_at": context.expires_ms,
+        "ca": context.ca,
+        "cert": context.cert,
+        "cert_key": context.cert_key,
+        "proxy": _proxy(context),
+    }
     print_object(fields, arguments.output)
 
 
@@ -78,6 +87,11 @@ def _rm(arguments: argparse.Namespace) -> None:
         kept.current = None
     save_contexts(kept)
     print_outcome("context", arguments.name, "removed", arguments.output)
+
+
+def _proxy(context: Context) -> str | None:
+    """The proxy without its user and password."""
+    return None if context.proxy is None else context.proxy.rpartition("@")[2]
 
 
 def _credential(context: Context) -> str:

@@ -21,6 +21,7 @@ from topics.cli.shared.arguments import Parser, add_connection, add_output, comm
 from topics.cli.shared.connection import connect, exit_code
 from topics.cli.shared.metrics import get_metrics
 from topics.cli.shared.output import chosen_format, print_rows, write_line
+from topics.cli.shared.progress import Progress
 from topics.cli.shared.times import show_size
 from topics.client import Client, ServerUnreachable
 from topics.model.errors import Forbidden, TopicsError, Unauthorized
@@ -64,7 +65,8 @@ def build_parser() -> Parser:
 
 def run(argv: list[str]) -> int:
     arguments = build_parser().parse_args(argv)
-    findings = [*_versions(), *_settings_and_machine(arguments.data), *_clock(), *_server(arguments)]
+    with Progress("doctor", unit=""):
+        findings = [*_versions(), *_settings_and_machine(arguments.data), *_clock(), *_server(arguments)]
     print_rows(
         COLUMNS, [[each.state, each.check, each.found, each.advice or None] for each in findings], arguments.output
     )

@@ -1,6 +1,7 @@
 """`topics login [URL]`: check a credential and keep it with the server's address as a context."""
 
 import argparse
+import os
 import sys
 import time
 from getpass import getpass
@@ -8,8 +9,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from topics.cli.shared.arguments import Parser, add_output, command_parser
-from topics.cli.shared.connection import RETRY, fail
+from topics.cli.shared.arguments import Parser, add_output, add_transport, command_parser
+from topics.cli.shared.connection import RETRY, fail, transport
 from topics.cli.shared.contexts import Context, contexts_path, load_contexts, save_contexts
 from topics.cli.shared.output import print_outcome
 from topics.client import Client
@@ -29,11 +30,13 @@ def build_parser() -> Parser:
         "login",
         "Log in to a server and keep its address and the credential as a context, which becomes the current one. With --user "
         "a password is asked for and exchanged for a token; otherwise an API key is asked for, and none is needed for a "
-        "server without keys. Credentials are kept in a file that only you can read, and are never printed.",
+        "server without keys. Credentials are kept in a file that only you can read, and are never printed. --ca, --cert, "
+        "--cert-key and --proxy are kept with the context.",
         [
             "topics login http://127.0.0.1:4000",
             "topics login https://topics.example.com --name prod --user ada",
             "echo $KEY | topics login https://topics.example.com --stdin",
+            "topics login https://topics.internal --ca ca.pem --cert me.pem --cert-key me.key --proxy http://proxy:3128",
         ],
     )
     parser.add_argument(
@@ -42,6 +45,7 @@ def build_parser() -> Parser:
     parser.add_argument("--name", help="name of the context (default: the host of the URL)")
     parser.add_argument("--user", help="name of the user; without it an API key is used")
     parser.add_argument("--stdin", action="store_true", help="read the password or key from standard input")
+    add_transport(parser)
     add_output(parser)
     return parser
 
@@ -63,19 +67,25 @@ def run(argv: list[str]) -> int:
 
 def _log_in(arguments: argparse.Namespace) -> Context:
     """The context with a credential that the server accepts. Raises the server's error otherwise."""
-    with Client(arguments.url, "", retry=RETRY) as client:
+    # Absolute: a context is used from any directory.
+    for name in ("ca", "cert", "cert_key"):
+        if getattr(arguments, name) is not None:
+            setattr(arguments, name, os.path.abspath(getattr(arguments, name)))
+    reach = transport(arguments)
+    kept = {name: getattr(arguments, name) for name in ("ca", "cert", "cert_key", "proxy")}
+    with Client(arguments.url, "", retry=RETRY, **reach) as client:
         client.ready()
         if arguments.user is not None:
             body = {"username": arguments.user, "password": _secret("Password: ", arguments.stdin)}
             token = client.run(Call("POST", "/api/auth/login", LoggedIn, body, repeatable=False))
             expires_ms = int((time.time() + token.expires_in) * 1000)
-            return Context(client.url, token.access_token, arguments.user, expires_ms)
+            return Context(client.url, token.access_token, arguments.user, expires_ms, **kept)
         if not arguments.stdin and _is_open(client):
-            return Context(client.url)
+            return Context(client.url, **kept)
     key = _secret("API key: ", arguments.stdin)
-    with Client(arguments.url, key, retry=RETRY) as client:
+    with Client(arguments.url, key, retry=RETRY, **reach) as client:
         _check(client)
-        return Context(client.url, key)
+        return Context(client.url, key, **kept)
 
 
 def _is_open(client: Client) -> bool:

@@ -2,17 +2,21 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from topics.cli.shared.arguments import Parser, command_parser
+from topics.cli.shared import exit_codes
+from topics.cli.shared.arguments import Parser, add_report_output, command_parser
 
 if TYPE_CHECKING:
     from topics.broker.durability.data_directory import DataDirectory
     from topics.storage.fs import FileSystem
 
-# The exit statuses: nothing is damaged or everything is repaired; with --dry-run something would be repaired; the damage
-# cannot be repaired; nothing could be tried.
-WHOLE, WOULD_REPAIR, DAMAGED, NOT_TRIED = 0, 1, 2, 3
+EXIT_CODES = {
+    "whole": exit_codes.SUCCESS,
+    "repaired": exit_codes.SUCCESS,
+    "repairable": exit_codes.FINDINGS,
+    "damaged": exit_codes.DAMAGED,
+}
 
 
 def build_parser() -> Parser:
@@ -21,9 +25,10 @@ def build_parser() -> Parser:
         "Give up the records in damaged segment files, so that the rest of the data directory is whole. Readers "
         "get a tombstone for each lost range. What can be read of a damaged file is kept. Damaged files are moved to "
         "damaged/ in the data directory and are never used again; restore them from a copy instead of repairing if there "
-        "is one. The server must not be running.\n\nExits with 0 when the directory is whole afterwards, 2 when it cannot be "
-        "repaired (a server would refuse to start: restore the named files from a copy), 3 when nothing could be tried. With "
-        "--dry-run, 1 means that there is something to repair.",
+        "is one. The server must not be running.\n\nExits with 0 when the directory is whole afterwards, 11 when it cannot be "
+        "repaired (a server would refuse to start: restore the named files from a copy); 3 when there is no data, 4 when a "
+        "server is using the directory, 5 when it cannot be read or written. With --dry-run, 10 means that there is something "
+        "to repair.",
         [
             "topics check ./topics-data              what is damaged",
             "topics repair --dry-run ./topics-data   what would be lost",
@@ -38,40 +43,68 @@ def build_parser() -> Parser:
         help="the data directory (default: TOPICS_DATA_DIR, else ./topics-data)",
     )
     parser.add_argument("--dry-run", action="store_true", help="show what would be lost and change nothing")
+    add_report_output(parser)
     return parser
+
+
+class Printer:
+    """Print lines as they come, or keep them for one object at the end when `-o` names a format."""
+
+    def __init__(self, directory: str, output: str | None) -> None:
+        self._directory = directory
+        self._output = output
+        self._lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        if self._output is None:
+            print(text)
+        else:
+            self._lines.append(text)
+
+    def end(self, state: str, **counts: Any) -> int:
+        """Print the object, if one is wanted, and return the exit code for the state of the directory."""
+        if self._output is not None:
+            from topics.cli.shared.output import print_object
+
+            fields = {"directory": self._directory, "state": state, **counts, "lines": self._lines}
+            print_object(fields, self._output)
+        return EXIT_CODES[state]
 
 
 def run(argv: list[str]) -> int:
     arguments = build_parser().parse_args(argv)
 
     from topics.broker.durability.data_directory import DataDirectory, DirectoryInUse
+    from topics.cli.shared.progress import Progress
     from topics.model.errors import CorruptStorage
     from topics.storage.os_marker import DEFAULT_DIRECTORY
 
     directory = DataDirectory(arguments.directory, os.environ.get("TOPICS_RUNTIME_DIR") or DEFAULT_DIRECTORY)
+    printer = Printer(arguments.directory, arguments.output)
     try:
         if not directory.fs.list(""):
             print(f"topics repair: there is no data in {arguments.directory}", file=sys.stderr)
-            return NOT_TRIED
+            return exit_codes.NOT_FOUND
         directory.open()
-        return _dry_run(directory.fs) if arguments.dry_run else _repair(directory)
+        with Progress(f"repair {arguments.directory}", unit=""):
+            return _dry_run(directory.fs, printer) if arguments.dry_run else _repair(directory, printer)
     except DirectoryInUse:
         print(f"topics repair: a server is using {arguments.directory}; stop it first", file=sys.stderr)
-        return NOT_TRIED
+        return exit_codes.REFUSED
     except CorruptStorage as error:
-        print(f"damaged: {error}")
-        print(
+        printer.line(f"damaged: {error}")
+        printer.line(
             "This cannot be repaired: the damaged part could have said anything. Restore the named files from a copy."
         )
-        return DAMAGED
+        return printer.end("damaged")
     except OSError as error:
         print(f"topics repair: {arguments.directory} cannot be repaired: {error}", file=sys.stderr)
-        return NOT_TRIED
+        return exit_codes.UNREACHABLE
     finally:
         directory.close()
 
 
-def _dry_run(fs: "FileSystem") -> int:
+def _dry_run(fs: "FileSystem", printer: Printer) -> int:
     from topics.broker.durability.checkpointer import StorageSettings
     from topics.broker.durability.recovery import replay
     from topics.maintenance.repair import find_damage
@@ -79,19 +112,19 @@ def _dry_run(fs: "FileSystem") -> int:
     replayed = replay(fs, StorageSettings())
     damaged = find_damage(fs, replayed.state)
     for error in replayed.bad_snapshots:
-        print(f"damaged: {error}; an older snapshot holds the same")
+        printer.line(f"damaged: {error}; an older snapshot holds the same")
     for segment in damaged:
         for line in segment.lines():
-            print(line)
+            printer.line(line)
     if not damaged and not replayed.bad_snapshots:
-        print("Nothing is damaged.")
-        return WHOLE
+        printer.line("Nothing is damaged.")
+        return printer.end("whole", segments=0, lost_records=0)
     lost = sum([segment.lost_records for segment in damaged])
-    print(f"Nothing was changed. A repair loses {lost} records.")
-    return WOULD_REPAIR
+    printer.line(f"Nothing was changed. A repair loses {lost} records.")
+    return printer.end("repairable", segments=len(damaged), lost_records=lost)
 
 
-def _repair(directory: "DataDirectory") -> int:
+def _repair(directory: "DataDirectory", printer: Printer) -> int:
     import asyncio
     import logging
 
@@ -108,7 +141,7 @@ def _repair(directory: "DataDirectory") -> int:
     settings = StorageSettings(margin=1)
     recovered = directory.recover(settings)
     for torn in recovered.torn:
-        print(f"cut off {torn.dropped_bytes} bytes of a torn tail: {torn.path} at byte {torn.offset}")
+        printer.line(f"cut off {torn.dropped_bytes} bytes of a torn tail: {torn.path} at byte {torn.offset}")
 
     async def repair() -> int:
         loop = asyncio.get_running_loop()
@@ -116,7 +149,7 @@ def _repair(directory: "DataDirectory") -> int:
         broker = Broker(directory.fs, runtime, recovered, Limits(), settings)
         broker.start()
         repaired: asyncio.Future[Exception | None] = loop.create_future()
-        work = Repair(broker, directory.fs, print, repaired.set_result)
+        work = Repair(broker, directory.fs, printer.line, repaired.set_result)
         work.start()
         error = await repaired
         stopped: asyncio.Future[bool] = loop.create_future()
@@ -127,11 +160,11 @@ def _repair(directory: "DataDirectory") -> int:
             if not isinstance(error, OSError | TopicsError):
                 raise error
             print(f"topics repair: stopped half-way: {error}; run it again", file=sys.stderr)
-            return NOT_TRIED
+            return exit_codes.UNREACHABLE
         if not work.repaired and not recovered.bad_snapshots:
-            print("Nothing is damaged.")
-        else:
-            print(f"Repaired: {work.repaired} segments. {work.lost_records} records are lost.")
-        return WHOLE
+            printer.line("Nothing is damaged.")
+            return printer.end("whole", segments=0, lost_records=0)
+        printer.line(f"Repaired: {work.repaired} segments. {work.lost_records} records are lost.")
+        return printer.end("repaired", segments=work.repaired, lost_records=work.lost_records)
 
     return asyncio.run(repair())

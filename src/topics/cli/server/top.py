@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from topics.cli.shared.arguments import Parser, add_connection, command_parser
+from topics.cli.shared.arguments import FORMATS, Parser, add_connection, command_parser
 from topics.cli.shared.connection import call
 from topics.cli.shared.metrics import get_metrics
-from topics.cli.shared.output import console, is_terminal, print_line, rich_table
+from topics.cli.shared.output import console, is_terminal, print_line, print_rows, rich_table
 from topics.cli.shared.times import show_size
 from topics.client import Client
 from topics.client.values import Health
@@ -51,13 +51,17 @@ def build_parser() -> Parser:
     parser = command_parser(
         "top",
         "Show the rates of reads and writes, the lag of consumer groups, the depth of queues, the busiest topics and how late "
-        "the event loop runs, until q or Ctrl-C. In a pipe one JSON line is printed for each interval.",
-        ["topics top", "topics top --interval 5", "topics top --count 1 | jq .writes_per_s"],
+        "the event loop runs, until q or Ctrl-C. In a pipe one JSON line is printed for each interval. With -o one row is "
+        "printed, or as many as --count says.",
+        ["topics top", "topics top --interval 5", "topics top -o csv", "topics top --count 1 | jq .writes_per_s"],
     )
     parser.add_argument(
         "--interval", type=float, default=1.0, metavar="SECONDS", help="time between two looks (default 1)"
     )
-    parser.add_argument("--count", type=int, help="number of screens after which to end")
+    parser.add_argument("--count", type=int, help="number of screens or rows after which to end")
+    parser.add_argument(
+        "-o", "--output", choices=FORMATS, help="format (default: a screen on a terminal, jsonl in a pipe)"
+    )
     add_connection(parser)
     return parser
 
@@ -69,7 +73,12 @@ def run(argv: list[str]) -> int:
 
 def _top(client: Client, arguments: argparse.Namespace) -> int:
     interval = max(0.1, arguments.interval)
-    if not is_terminal():
+    if arguments.output in ("table", "json", "raw", "csv"):
+        count = 1 if arguments.count is None else arguments.count
+        rows = [_fields(before, now) for before, now in _samples(client, interval, count, time.sleep)]
+        print_rows(list(rows[0]) if rows else [], [list(row.values()) for row in rows], arguments.output)
+        return 0
+    if arguments.output == "jsonl" or not is_terminal():
         for before, now in _samples(client, interval, arguments.count, time.sleep):
             print_line(_fields(before, now))
         return 0

@@ -77,6 +77,15 @@ def add_connection(*parsers: argparse.ArgumentParser) -> None:
         )
         group.add_argument("--token", help="API key or token (default: TOPICS_TOKEN, which no process list shows)")
         group.add_argument("--context", help="context to use, see `topics context` (default: TOPICS_CONTEXT)")
+        add_transport(group)
+
+
+def add_transport(group: "argparse._ActionsContainer") -> None:
+    """Options that say how to reach a server: certificates and a proxy. `topics login` keeps them in the context."""
+    group.add_argument("--ca", metavar="FILE", help="certificates of the authorities to trust, instead of the system's")
+    group.add_argument("--cert", metavar="FILE", help="certificate of this client, as PEM")
+    group.add_argument("--cert-key", metavar="FILE", help="key of the certificate, unless its file holds both")
+    group.add_argument("--proxy", metavar="URL", help='HTTP proxy, "" for none (default: HTTP_PROXY, HTTPS_PROXY)')
 
 
 def add_output(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -85,8 +94,13 @@ def add_output(parser: argparse.ArgumentParser, default: str | None = None) -> N
     parser.add_argument("-o", "--output", choices=FORMATS, default=default, help=f"format (default: {words})")
 
 
+def add_report_output(parser: argparse.ArgumentParser) -> None:
+    """`-o FORMAT` of a command that prints a report in words unless a format is given."""
+    parser.add_argument("-o", "--output", choices=FORMATS, help="format (default: a text)")
+
+
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask on a terminal")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask; required without a terminal")
 
 
 def _argument_type(parse: Callable[[str], int], name: str) -> Callable[[str], int]:

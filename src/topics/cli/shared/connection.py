@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from topics.cli.shared import exit_codes
 from topics.client import Client, RetryPolicy, ServerUnreachable
@@ -15,6 +16,9 @@ from topics.model.errors import (
     Unauthorized,
     Unavailable,
 )
+
+if TYPE_CHECKING:
+    from topics.cli.shared.contexts import Context
 
 # About a second: a command fails soon when no server answers, and still survives a restart of a connection.
 RETRY = RetryPolicy(attempts=4, first_wait_s=0.1, longest_wait_s=1.0)
@@ -36,8 +40,23 @@ def connect(arguments: argparse.Namespace) -> Client:
     """A client of the server that options, variables or the context name."""
     from topics.cli.shared.contexts import find_address
 
-    url, token = find_address(arguments.url, arguments.token, arguments.context)
-    return Client(url, token, retry=RETRY)
+    url, token, context = find_address(arguments.url, arguments.token, arguments.context)
+    return Client(url, token, retry=RETRY, **transport(arguments, context))
+
+
+def transport(arguments: argparse.Namespace | None, context: "Context | None" = None) -> dict[str, Any]:
+    """How to reach the server, as a client takes it: options first, then the context."""
+
+    def chosen(name: str) -> str | None:
+        given: str | None = getattr(arguments, name, None)
+        return given if given is not None else getattr(context, name, None)
+
+    return {
+        "ca": chosen("ca"),
+        "client_certificate": chosen("cert"),
+        "client_key": chosen("cert_key"),
+        "proxy": chosen("proxy"),
+    }
 
 
 def fail(error: TopicsError, client: Client | None = None) -> int:

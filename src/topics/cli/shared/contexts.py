@@ -21,6 +21,11 @@ class Context(Struct, omit_defaults=True):
     user: str | None = None
     # When a token of a login ends, in ms since 1970.
     expires_ms: int | None = None
+    # How to reach the server: files with certificates, and a proxy.
+    ca: str | None = None
+    cert: str | None = None
+    cert_key: str | None = None
+    proxy: str | None = None
 
 
 class Contexts(Struct, omit_defaults=True):
@@ -70,22 +75,22 @@ def find_context(name: str | None) -> tuple[str, Context] | None:
     return chosen, kept.contexts[chosen]
 
 
-def find_address(url: str | None, token: str | None, name: str | None) -> tuple[str | None, str | None]:
-    """The URL and the credential for a command: options first, then variables, then the context.
+def find_address(url: str | None, token: str | None, name: str | None) -> tuple[str | None, str | None, Context | None]:
+    """The URL and the credential for a command, options first, then variables, then the context; and the context, if it is used.
 
     A context that an option names counts more than the variables. None leaves the choice to the client.
     Raises Unauthorized when the login of the context has expired.
     """
     if url is not None or (name is None and os.environ.get("TOPICS_URL")):
-        return url, token
+        return url, token, None
     found = find_context(name or os.environ.get("TOPICS_CONTEXT") or None)
     if found is None:
-        return None, token
+        return None, token, None
     chosen, context = found
     if token is not None or (name is None and os.environ.get("TOPICS_TOKEN")):
-        return context.url, token
+        return context.url, token, context
     if context.expires_ms is not None and context.expires_ms <= time.time() * 1000:
         again = f"topics login {context.url} --name {chosen} --user {context.user}"
         raise Unauthorized(f"the login of context {chosen!r} has expired; run: {again}", code="login_expired")
     # An empty text, so that TOPICS_TOKEN is not sent to a server that needs no credential.
-    return context.url, context.token or ""
+    return context.url, context.token or "", context

@@ -18,6 +18,7 @@ import msgspec
 
 from topics.cli.shared.times import show_size, show_time
 from topics.client import Record, Tombstone
+from topics.model.errors import InvalidRequest
 
 # Rich breaks lines at the width of the terminal; in a pipe there is none.
 PIPE_WIDTH = 100_000
@@ -248,7 +249,9 @@ def console(*, stderr: bool = False) -> Any:
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Ask on a terminal, unless `yes` says not to; true without a terminal."""
-    if yes or not sys.stdin.isatty() or not is_terminal():
+    """Ask on a terminal, unless `yes` says not to. Raises InvalidRequest when there is no terminal to ask on."""
+    if yes:
         return True
+    if not sys.stdin.isatty() or not is_terminal():
+        raise InvalidRequest(f"{question} There is no terminal to ask on: add --yes")
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")

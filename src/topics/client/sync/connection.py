@@ -22,15 +22,16 @@ class Connection:
     def open(cls, address: Address, timeout_s: float) -> "Connection":
         """Connect, through the proxy if there is one. Raises OSError."""
         proxy = address.proxy
+        context = address.certificates.context() if address.tls else None
         target = (address.host, address.port) if proxy is None else (proxy.host, proxy.port)
         sock = socket.create_connection(target, timeout_s)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if address.tls:
+            if context is not None:
                 if proxy is not None:
                     sock.sendall(connect_request(address, proxy))
                     check_tunnel(_head(sock))
-                sock = address.certificates.context().wrap_socket(sock, server_hostname=address.host)
+                sock = context.wrap_socket(sock, server_hostname=address.host)
         except BaseException:
             sock.close()
             raise

@@ -146,24 +146,29 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     return settings
 
 
+def effective_settings(settings: Settings) -> list[tuple[str, str, object, str]]:
+    """Section, key, value and origin of every setting, by section. Secrets are masked."""
+    sections: dict[str, list[tuple[str, str, object, str]]] = {}
+    groups = {"server": settings, "limits": settings.limits, "storage": settings.storage, "live": settings.live}
+    for option in OPTIONS:
+        value = getattr(groups[option.group], option.field)
+        shown = MASK if option.secret and value is not None else value
+        origin = settings.origins.get(option.variable, "default")
+        sections.setdefault(option.section, []).append((option.section, option.key, shown, origin))
+    keys = [describe_caller(caller) for caller in settings.keys.callers]
+    sections["auth"].append(("auth", "api_keys", keys, settings.origins.get("TOPICS_API_KEYS", "default")))
+    return [row for rows in sections.values() for row in rows]
+
+
 def describe_settings(settings: Settings) -> str:
     """Every setting with its effective value and its origin, as a server.toml that gives the same. Secrets are masked."""
     lines: list[str] = []
-    sections: dict[str, list[Option]] = {}
-    for option in OPTIONS:
-        sections.setdefault(option.section, []).append(option)
-    groups = {"server": settings, "limits": settings.limits, "storage": settings.storage, "live": settings.live}
-    for section, options in sections.items():
-        lines += ["", f"[{section}]"]
-        for option in options:
-            value = getattr(groups[option.group], option.field)
-            shown = f"{option.key} = {_toml(MASK if option.secret and value is not None else value)}"
-            origin = settings.origins.get(option.variable, "default")
-            lines.append(f"# {option.key} is not set" if value is None else f"{shown}  # {origin}")
-        if section == "auth":
-            origin = settings.origins.get("TOPICS_API_KEYS", "default")
-            shown = _toml([describe_caller(caller) for caller in settings.keys.callers])
-            lines.append(f"api_keys = {shown}  # {origin}")
+    current = None
+    for section, key, value, origin in effective_settings(settings):
+        if section != current:
+            lines += ["", f"[{section}]"]
+            current = section
+        lines.append(f"# {key} is not set" if value is None else f"{key} = {_toml(value)}  # {origin}")
     for user in settings.users:
         lines += ["", "[[users]]", f"name = {_toml(user.name)}", f"role = {_toml(user.role)}"]
         lines.append(f"{'password' if user.password is not None else 'password_hash'} = {_toml(MASK)}")
