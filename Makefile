@@ -10,7 +10,7 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check
 
 # System packages, as `package` or, where the command has another name, `package:command`.
 # A package counts as present when its command is found.
-TEST_PACKAGES  := chromium curl postgresql:pg_ctlcluster default-jre-headless:java nginx-light:nginx caddy prometheus:promtool
+TEST_PACKAGES  := chromium curl fish postgresql:pg_ctlcluster default-jre-headless:java zsh nginx-light:nginx caddy prometheus:promtool
 SPARK_PACKAGES := default-jre-headless:java
 BENCH_PACKAGES := redis-server wrk nats-server
 POWERCUT_PACKAGES := e2fsprogs:mkfs.ext4
@@ -70,7 +70,7 @@ bench-spark: setup ## Measure Spark: connector, routing, archive (BENCH=--only=r
 
 demo: setup ## See it work: a chat, routes on Spark, consumer groups and an archive, in about two minutes (needs a Java runtime)
 	@$(call require_packages,$(SPARK_PACKAGES))
-	@$(PY) examples/demo.py
+	@$(PY) tools/demo.py
 
 screenshots: setup ## Write the pictures of the console that the README shows (needs chromium)
 	@$(call require_packages,chromium)

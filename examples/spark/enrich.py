@@ -16,31 +16,17 @@ def enriched_orders(spark: Any, url: str, orders: str, shops: str, target: str, 
     from pyspark.sql.functions import max_by
 
     def join(batch: Any, batch_id: int) -> None:
-        names = (
-            batch.sparkSession.read.format("topics")
-            .option("url", url)
-            .option("subscribe", shops)
-            .schema("shop STRING, name STRING, _seq BIGINT")
-            .load()
-            # The newest record of a shop is its name.
-            .groupBy("shop")
-            .agg(max_by("name", "_seq").alias("name"))
-        )
+        known = batch.sparkSession.read.format("topics").options(url=url, subscribe=shops)
+        named = known.schema("shop STRING, name STRING, _seq BIGINT").load()
+        # The newest record of a shop is its name.
+        names = named.groupBy("shop").agg(max_by("name", "_seq").alias("name"))
         joined = batch.join(names, "shop", "left").selectExpr("struct(id, shop, name) AS data")
-        writer = joined.write.format("topics").mode("append").option("url", url).option("topic", target)
+        writer = joined.write.format("topics").mode("append").options(url=url, topic=target)
         # Each batch once, also when Spark runs it again. A name may have changed in between, so rows are not compared.
-        writer.option("queryId", f"enriched-{target}").option("batchId", batch_id).option(
-            "checkRepeats", "false"
-        ).save()
+        writer.options(queryId=f"enriched-{target}", batchId=batch_id, checkRepeats="false").save()
 
-    stream = (
-        spark.readStream.format("topics")
-        .option("url", url)
-        .option("subscribe", orders)
-        .option("startingOffsets", "earliest")
-        .schema("id INT, shop STRING")
-        .load()
-    )
+    source = spark.readStream.format("topics").options(url=url, subscribe=orders, startingOffsets="earliest")
+    stream = source.schema("id INT, shop STRING").load()
     return stream.writeStream.foreachBatch(join).option("checkpointLocation", checkpoint).start()
 
 

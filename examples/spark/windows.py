@@ -13,28 +13,16 @@ def order_windows(spark: Any, url: str, source: str, target: str, checkpoint: st
     """Start the query. It ends when all records there are now are read."""
     from pyspark.sql.functions import window
 
-    orders = (
-        spark.readStream.format("topics")
-        .option("url", url)
-        .option("subscribe", source)
-        .option("startingOffsets", "earliest")
-        .schema(ORDER)
-        .load()
-    )
+    reader = spark.readStream.format("topics").options(url=url, subscribe=source, startingOffsets="earliest")
+    orders = reader.schema(ORDER).load()
     minutes = (
         orders.withWatermark("at", "10 minutes")  # a record that is older than that is dropped
         .groupBy("shop", window("at", "1 minute"))
         .agg({"cents": "sum"})
         .selectExpr("shop AS tag", "struct(shop, window.start AS minute, `sum(cents)` AS cents) AS data")
     )
-    return (
-        minutes.writeStream.format("topics")
-        .option("url", url)
-        .option("topic", target)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = minutes.writeStream.format("topics").options(url=url, topic=target, checkpointLocation=checkpoint)
+    return writer.trigger(availableNow=True).start()
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def test_server_with_damaged_segments_serves_everything_else_and_names_what_is_m
     ]
     assert server.stop() == 0
     checked = topics(server, "check")
-    assert checked.returncode == 2
+    assert checked.returncode == 11
     reasons = [reason["reason"] for reason in ready["reasons"]]
     for path, (low, high) in named:
         records = f"records {low} to {high} cannot be read"
@@ -127,11 +127,11 @@ def test_repair_gives_up_what_is_damaged_and_the_next_start_is_whole(server: Ser
     first.write_bytes(first.read_bytes()[:100])
     before = sorted(server.data_dir.rglob("*"))
     planned = topics(server, "repair", "--dry-run")
-    assert planned.returncode == 1
+    assert planned.returncode == 10
     assert sorted(server.data_dir.rglob("*")) == before
     server.start()
     refused = topics(server, "repair")
-    assert (refused.returncode, "a server is using" in refused.stderr) == (3, True)
+    assert (refused.returncode, "a server is using" in refused.stderr) == (4, True)
     (error,) = read(server, "bad")[1]
     low, high = error["detail"]["first_seq"], error["detail"]["last_seq"]
     assert server.stop() == 0
@@ -167,6 +167,6 @@ def test_damage_in_the_middle_of_the_log_stops_the_start_with_file_and_offset(se
     log.write_bytes(content)
     with pytest.raises(ServerEnded, match=rf"{log.name} at byte 96: a frame that was safely stored is broken"):
         server.start()
-    assert topics(server, "check").returncode == 2
+    assert topics(server, "check").returncode == 11
     repaired = topics(server, "repair")
-    assert (repaired.returncode, log.name in repaired.stdout) == (2, True)
+    assert (repaired.returncode, log.name in repaired.stdout) == (11, True)

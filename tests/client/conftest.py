@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.served import url as url
-from topics.client import AsyncClient, Client, RetryPolicy
+from topics.client import AsyncClient, AsyncConsumer, Client, RetryPolicy
 
 _numbers = itertools.count(1)
 QUICK = RetryPolicy(attempts=4, first_wait_s=0.001, longest_wait_s=0.01)
@@ -41,6 +41,9 @@ class Waiting:
 
         return call
 
+    def consumer(self, *arguments: Any, **options: Any) -> "WaitingConsumer":
+        return WaitingConsumer(self._runner, self._client.consumer(*arguments, **options))
+
     def _iterate(self, source: Any) -> Iterator[Any]:
         try:
             while True:
@@ -58,6 +61,34 @@ class Waiting:
 
 async def _awaited(thing: Any) -> Any:
     return await thing
+
+
+class WaitingConsumer:
+    """The consumer of the async client with blocking methods. Its heartbeats run while one of them, or of the client, runs."""
+
+    def __init__(self, runner: asyncio.Runner, consumer: AsyncConsumer[Any]) -> None:
+        self._runner = runner
+        self._consumer = consumer
+        self.name = consumer.name
+
+    def __enter__(self) -> "WaitingConsumer":
+        self._runner.run(_awaited(self._consumer.__aenter__()))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._runner.run(_awaited(self._consumer.__aexit__(*error)))
+
+    def __iter__(self) -> "WaitingConsumer":
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._runner.run(_awaited(anext(self._consumer)))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def ack(self, *messages: Any) -> None:
+        self._runner.run(_awaited(self._consumer.ack(*messages)))
 
 
 def make_client(kind: str, url: str, **options: Any) -> Any:

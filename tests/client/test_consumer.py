@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 
-from tests.client.conftest import write_lone_surrogate
+from tests.client.conftest import make_client, write_lone_surrogate
 from tests.served import server_settings
 from topics.client import (
     AsyncClient,
@@ -188,51 +189,59 @@ def test_lost_messages_are_values(client: Client, topic: str) -> None:
     assert offsets(client, topic, "g") == {0: 3}
 
 
-def test_heartbeats_keep_the_session_while_a_message_is_handled(short_sessions: str, topic: str) -> None:
+@pytest.fixture
+def fenced(kind: str, short_sessions: str) -> Iterator[Any]:
+    """A client, sync or async, of the server with short sessions."""
+    client = make_client(kind, short_sessions)
+    yield client
+    client.close()
+
+
+def test_heartbeats_keep_the_session_while_a_message_is_handled(fenced: Any, short_sessions: str, topic: str) -> None:
+    fenced.append(topic, [1, 2])
+    with fenced.consumer(topic, group="g", heartbeat_s=0.1, follow=False) as consumer:
+        message = next(consumer)
+        ends_at = time.monotonic() + 3 * SESSION_MS / 1000
+        while time.monotonic() < ends_at:
+            fenced.health()
+        consumer.ack(message)
     with Client(short_sessions) as client:
-        client.append(topic, [1, 2])
-        with client.consumer(topic, group="g", heartbeat_s=0.1, follow=False) as consumer:
-            message = next(consumer)
-            ends_at = time.monotonic() + 3 * SESSION_MS / 1000
-            while time.monotonic() < ends_at:
-                client.health()
-            consumer.ack(message)
         assert offsets(client, topic, "g") == {0: 2}
 
 
-def test_a_consumer_whose_session_ended_raises_session_lost_and_can_go_on(short_sessions: str, topic: str) -> None:
-    with Client(short_sessions) as client:
-        client.append(topic, [1, 2])
-        with client.consumer(topic, group="g", heartbeat_s=1000, follow=False) as consumer:
-            message = next(consumer)
-            client.leave_group(topic, "g", consumer.name)
-            with pytest.raises(SessionLost):
-                consumer.ack(message)
-            assert [each.data for each in consumer] == [1, 2], "it joins again and gets what was not acknowledged"
+def test_a_consumer_whose_session_ended_raises_session_lost_and_can_go_on(fenced: Any, topic: str) -> None:
+    fenced.append(topic, [1, 2])
+    with fenced.consumer(topic, group="g", heartbeat_s=1000, follow=False) as consumer:
+        message = next(consumer)
+        fenced.leave_group(topic, "g", consumer.name)
+        with pytest.raises(SessionLost):
+            consumer.ack(message)
+        assert [each.data for each in consumer] == [1, 2], "it joins again and gets what was not acknowledged"
 
 
-def test_a_fenced_consumer_learns_it_from_its_heartbeat(short_sessions: str, topic: str) -> None:
-    with Client(short_sessions) as client:
-        client.append(topic, [1, 2])
-        with client.consumer(topic, group="g", heartbeat_s=0.05, follow=False) as consumer:
-            next(consumer)
-            client.leave_group(topic, "g", consumer.name)
+def test_a_fenced_consumer_learns_it_from_its_heartbeat(fenced: Any, topic: str) -> None:
+    fenced.append(topic, [1, 2])
+    with fenced.consumer(topic, group="g", heartbeat_s=0.05, follow=False) as consumer:
+        next(consumer)
+        fenced.leave_group(topic, "g", consumer.name)
 
-            def ack_until_it_fails() -> None:
-                ends_at = time.monotonic() + 20
-                while time.monotonic() < ends_at:
-                    consumer.ack()
+        def ack_until_it_fails() -> None:
+            ends_at = time.monotonic() + 20
+            while time.monotonic() < ends_at:
+                consumer.ack()
 
-            with pytest.raises(SessionLost):
-                ack_until_it_fails()
+        with pytest.raises(SessionLost):
+            ack_until_it_fails()
 
 
-def test_leaving_gives_the_partition_to_another_member_at_once(client: Client, topic: str) -> None:
+def test_leaving_gives_the_partition_to_another_member_at_once(kind: str, url: str, topic: str) -> None:
+    client = make_client(kind, url)
     client.append(topic, [1])
     with client.consumer(topic, group="g", follow=False) as first:
         assert next(first).data == 1
     with client.consumer(topic, group="g", follow=False) as second:
         assert next(second).data == 1, "the session of the first would last 30 s"
+    client.close()
 
 
 class Struct(msgspec.Struct):
@@ -244,16 +253,14 @@ class Data:
     sku: str
 
 
-def pydantic_model() -> Any:
-    pydantic = pytest.importorskip("pydantic")
-    return pydantic.create_model("Model", sku=(str, ...))
+class Model(pydantic.BaseModel):
+    sku: str
 
 
-@pytest.mark.parametrize("kind", [Struct, Data, "pydantic"], ids=["msgspec", "dataclass", "pydantic"])
+@pytest.mark.parametrize("kind", [Struct, Data, Model], ids=["msgspec", "dataclass", "pydantic"])
 def test_payloads_are_decoded_into_the_type_and_a_misfit_names_its_record(
     client: Client, topic: str, kind: Any
 ) -> None:
-    kind = pydantic_model() if kind == "pydantic" else kind
     client.append(topic, [{"sku": "MUG"}, {"sku": 7}, {"sku": "CUP"}])
     reading = client.read(topic, type=kind)
     first = next(reading)

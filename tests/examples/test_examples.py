@@ -15,8 +15,7 @@ from topics.testing.chromium import Chromium
 from topics.testing.server import running_server
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-# `make demo` is a guided tour of the whole pipeline, not an example to copy from.
-SHORT_EXAMPLES = sorted([path for path in EXAMPLES.glob("*.py") if path.name != "demo.py"])
+PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 MAX_LINES = 60
 
 
@@ -36,16 +35,19 @@ def url(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("path", SHORT_EXAMPLES, ids=lambda path: path.name)
-def test_an_example_is_short_and_says_how_to_run_it(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) < MAX_LINES
-    assert f"python examples/{path.name}" in text
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.name)
+def test_every_example_is_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) < MAX_LINES
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_an_example_says_how_to_run_it(path: Path) -> None:
+    assert f"python examples/{path.name}" in path.read_text(encoding="utf-8")
 
 
 def test_every_example_is_run_here() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
-    assert [path.name for path in SHORT_EXAMPLES if source.count(f'"{path.name}"') == 0] == []
+    assert [path.name for path in PROGRAMS if source.count(f'"{path.name}"') == 0] == []
 
 
 def test_workers_finish_all_jobs_and_give_up_the_broken_one(url: str) -> None:

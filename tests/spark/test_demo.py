@@ -15,7 +15,7 @@ from tests.spark.conftest import python_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
+DEMO = Path(__file__).resolve().parents[2] / "tools" / "demo.py"
 
 
 @pytest.mark.long

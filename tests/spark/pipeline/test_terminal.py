@@ -217,7 +217,7 @@ def test_without_java_one_sentence_says_so(tmp_path: Path, program: str, home: s
         environment |= {"JAVA_HOME": str(tmp_path / home), "PATH": os.environ["PATH"]}
     command = [*COMMAND, "run", "--checkpoint", str(tmp_path / "checkpoint")]
     if program == "demo":
-        command = [sys.executable, str(ROOT / "examples" / "demo.py")]
+        command = [sys.executable, str(ROOT / "tools" / "demo.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
