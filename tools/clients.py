@@ -518,6 +518,16 @@ def _method_source(method: Method) -> str:
     return "\n".join(lines) + "\n"
 
 
+ARROW_EXAMPLE = """\
+import pyarrow as pa
+
+rows = pa.table({"data": ['{"sku": "MUG"}']})
+sink = pa.BufferOutputStream()
+with pa.ipc.new_stream(sink, rows.schema) as writer:
+    writer.write_table(rows)
+"""
+
+
 def _docstring(method: Method, operation: Operation, found: list[Parameter]) -> list[str]:
     summary = operation.summary
     if method.arrow == "response":
@@ -542,7 +552,10 @@ def _docstring(method: Method, operation: Operation, found: list[Parameter]) -> 
     if about:
         lines += [*about, ""]
     example = _example(method, operation, found)
-    if example is not None:
+    if method.arrow == "body":
+        lines += ["Example:", "", *[f"    {line}" if line else "" for line in ARROW_EXAMPLE.splitlines()]]
+        lines += [f'    await client.{method.name}("orders", sink.getvalue().to_pybytes())', ""]
+    elif example is not None:
         lines += ["Example:", "", _plain(f"    await client.{method.name}({example})"), ""]
     while not lines[-1]:
         lines.pop()

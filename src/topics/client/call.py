@@ -21,6 +21,11 @@ class Call(Generic[T]):
 
     `repeatable`: sending it again after a lost response changes nothing more. Otherwise it is sent again only when the
     server has certainly not executed it. `wait_s` is how long the server may wait on purpose.
+
+    Example:
+
+        call = Call("GET", "/v0/health", Health)
+        print(client.run(call).version)
     """
 
     __slots__ = (

@@ -7,25 +7,62 @@ from topics.model.errors import TopicsError
 
 
 class ServerUnreachable(TopicsError):
-    """The server did not answer, also not to repeated requests. Whether it executed the request is not known."""
+    """The server did not answer, also not to repeated requests. Whether it executed the request is not known.
+
+    Example:
+
+        with Client("http://127.0.0.1:9", retry=NO_RETRY) as nothing:
+            try:
+                nothing.health()
+            except ServerUnreachable as error:
+                print(error.message)
+    """
 
     code = "unreachable"
 
 
 class WrongAnswer(TopicsError):
-    """Something answered, but not a topics server of this API: look at the URL."""
+    """Something answered, but not a topics server of this API: look at the URL.
+
+    Example:
+
+        with Client("http://127.0.0.1:4000/not-topics") as other:
+            try:
+                other.health()
+            except (WrongAnswer, NotFound) as error:
+                print(error.code)
+    """
 
     code = "wrong_answer"
 
 
 class UndecodablePayload(TopicsError):
-    """A payload is valid JSON but no value: it holds a lone surrogate. `detail` names its seq."""
+    """A payload is valid JSON but no value: it holds a lone surrogate. `detail` names its seq.
+
+    Example:
+
+        with Client("http://127.0.0.1:4000", lone_surrogates="error") as strict:
+            try:
+                for item in strict.read("orders"):
+                    print(item)
+            except UndecodablePayload as error:
+                print(error.detail)
+    """
 
     code = "undecodable_payload"
 
 
 class PayloadMismatch(TopicsError):
-    """A payload is not of the type that was asked for. `detail` names its seq."""
+    """A payload is not of the type that was asked for. `detail` names its seq.
+
+    Example:
+
+        try:
+            for item in client.read("orders", type=list[int]):
+                print(item)
+        except PayloadMismatch as error:
+            print(error.detail)
+    """
 
     code = "payload_mismatch"
 
@@ -34,13 +71,32 @@ class SessionLost(TopicsError):
     """The session of this consumer has ended: its partitions, and what it has not acknowledged, go to other members.
 
     Raised by the consumer. Iterating again joins the group again.
+
+    Example:
+
+        with client.consumer("orders", group="audit", follow=False) as consumer:
+            try:
+                for message in consumer:
+                    consumer.ack(message)
+            except SessionLost as error:
+                print(error.message)
     """
 
     code = "session_lost"
 
 
 class WatchFailed(TopicsError):
-    """The server cannot go on with a watched topic. `detail` names the topic and the HTTP status."""
+    """The server cannot go on with a watched topic. `detail` names the topic and the HTTP status.
+
+    Example:
+
+        try:
+            for item in client.watch("orders"):
+                print(item)
+                break
+        except WatchFailed as error:
+            print(error.detail)
+    """
 
     code = "watch_failed"
 

@@ -8,28 +8,64 @@ from topics.client.values import D, Record, Tombstone
 
 
 class WatchedRecord(Struct):
-    """A record of a watched topic."""
+    """A record of a watched topic.
+
+    Example:
+
+        for item in client.watch("orders"):
+            if isinstance(item, WatchedRecord):
+                print(item.topic, item.record.data)
+            if isinstance(item, CaughtUp):
+                break
+    """
 
     topic: str
     record: Record
 
 
 class WatchedTombstone(Struct):
-    """Records of a watched topic are lost."""
+    """Records of a watched topic are lost.
+
+    Example:
+
+        for item in client.watch("orders"):
+            if isinstance(item, WatchedTombstone):
+                print(item.topic, item.tombstone.gap_from, item.tombstone.gap_to)
+            if isinstance(item, CaughtUp):
+                break
+    """
 
     topic: str
     tombstone: Tombstone
 
 
 class CaughtUp(Struct):
-    """Everything that a watched topic held has been delivered; what follows is live."""
+    """Everything that a watched topic held has been delivered; what follows is live.
+
+    Example:
+
+        for item in client.watch("orders"):
+            if isinstance(item, CaughtUp):
+                print(item.topic, "is read up to", item.head_seq)
+                break
+    """
 
     topic: str
     head_seq: int
 
 
 class TopicDeleted(Struct):
-    """A watched topic was deleted; nothing more comes from it."""
+    """A watched topic was deleted; nothing more comes from it.
+
+    Example:
+
+        for item in client.watch(["orders", "audit"]):
+            if isinstance(item, CaughtUp) and item.topic == "audit":
+                client.drop("audit")
+            if isinstance(item, TopicDeleted):
+                print(item.topic)
+                break
+    """
 
     topic: str
     head_seq: int
@@ -39,7 +75,14 @@ Watched = WatchedRecord | WatchedTombstone | CaughtUp | TopicDeleted
 
 
 class TopicDescription(Struct):
-    """The instance and type of a topic, and where each of its partitions begins and ends."""
+    """The instance and type of a topic, and where each of its partitions begins and ends.
+
+    Example:
+
+        described = client.describe(["orders"])["orders"]
+        if described is not None:
+            print(described.type, described.heads[0])
+    """
 
     epoch: int
     type: str
@@ -58,6 +101,12 @@ class Message(Struct, Generic[D]):
 
     id: The same for every delivery of the message; sorts by time.
     table: Table of a routed change, with `op` and `mode`.
+
+    Example:
+
+        with client.consumer("orders", group="audit", follow=False) as consumer:
+            for message in consumer:
+                print(message.partition, message.offset, message.data)
     """
 
     topic: str
@@ -72,7 +121,15 @@ class Message(Struct, Generic[D]):
 
 
 class LostMessages(Tombstone, kw_only=True):
-    """Messages gap_from..gap_to of a partition are lost: the group has not seen them and never will."""
+    """Messages gap_from..gap_to of a partition are lost: the group has not seen them and never will.
+
+    Example:
+
+        with client.consumer("orders", group="audit", follow=False) as consumer:
+            for message in consumer:
+                if isinstance(message, LostMessages):
+                    print("lost", message.gap_from, "to", message.gap_to)
+    """
 
     topic: str
     partition: int

@@ -21,7 +21,15 @@ from typing import Any
 
 
 class TopicsError(Exception):
-    """An error for the caller, with a stable code."""
+    """An error for the caller, with a stable code.
+
+    Example:
+
+        try:
+            client.info("no-such-topic")
+        except TopicsError as error:
+            print(error.code, error.message, error.detail)
+    """
 
     code = "internal"
 
@@ -34,55 +42,129 @@ class TopicsError(Exception):
 
 
 class InvalidRequest(TopicsError):
-    """The request is malformed or out of range. Sending it again unchanged fails again."""
+    """The request is malformed or out of range. Sending it again unchanged fails again.
+
+    Example:
+
+        try:
+            client.append("orders", [])
+        except InvalidRequest as error:
+            print(error.message)
+    """
 
     code = "invalid_request"
 
 
 class BatchTooLarge(InvalidRequest):
-    """More records, seqs or bytes in one request than the limit allows. Send less at a time."""
+    """More records, seqs or bytes in one request than the limit allows. Send less at a time.
+
+    Example:
+
+        try:
+            client.append("orders", [0] * 20_000)
+        except BatchTooLarge as error:
+            print(error.detail)
+    """
 
     code = "batch_too_large"
 
 
 class RecordTooLarge(InvalidRequest):
-    """One record is over the size limit. Store the payload elsewhere and send a reference."""
+    """One record is over the size limit. Store the payload elsewhere and send a reference.
+
+    Example:
+
+        try:
+            client.append("orders", ["x" * 9_000_000])
+        except (RecordTooLarge, BatchTooLarge) as error:
+            print(error.code)
+    """
 
     code = "record_too_large"
 
 
 class NotFound(TopicsError):
-    """The named thing does not exist and was not created on the way."""
+    """The named thing does not exist and was not created on the way.
+
+    Example:
+
+        try:
+            client.info("no-such-topic")
+        except NotFound as error:
+            print(error.code)
+    """
 
     code = "topic_not_found"
 
 
 class Conflict(TopicsError):
-    """The request contradicts what exists. Look at `detail`, then change the request or the thing."""
+    """The request contradicts what exists. Look at `detail`, then change the request or the thing.
+
+    Example:
+
+        try:
+            client.claim("orders", "worker-1")
+        except Conflict as error:
+            print(error.code)
+    """
 
     code = "topic_exists_incompatible"
 
 
 class TopicFull(TopicsError):
-    """The topic refuses new records rather than dropping old ones. Consume or delete, then retry."""
+    """The topic refuses new records rather than dropping old ones. Consume or delete, then retry.
+
+    Example:
+
+        client.create("small", cap_records=1, discard="reject")
+        try:
+            client.append("small", [1])
+            client.append("small", [2])
+        except TopicFull as error:
+            print(error.message)
+    """
 
     code = "topic_full"
 
 
 class Unauthorized(TopicsError):
-    """No credential was presented, or one that is not known. Send `Authorization: Bearer <key>`."""
+    """No credential was presented, or one that is not known. Send `Authorization: Bearer <key>`.
+
+    Example:
+
+        try:
+            client.login("ada", "a wrong password")
+        except (Unauthorized, TopicsError) as error:
+            print(error.code)
+    """
 
     code = "unauthorized"
 
 
 class Forbidden(TopicsError):
-    """The caller is known but may not do this, or not to this name. Another key may."""
+    """The caller is known but may not do this, or not to this name. Another key may.
+
+    Example:
+
+        try:
+            client.create("orders")
+        except Forbidden as error:
+            print("this key may not do that:", error.message)
+    """
 
     code = "forbidden"
 
 
 class Throttled(TopicsError):
-    """A resource cap is reached or the server is under pressure. Retry after `retry_after_ms`."""
+    """A resource cap is reached or the server is under pressure. Retry after `retry_after_ms`.
+
+    Example:
+
+        try:
+            client.with_options(retry=NO_RETRY).append("orders", [1])
+        except Throttled as error:
+            print("later, in ms:", error.retry_after_ms)
+    """
 
     code = "throttled"
 
@@ -92,7 +174,15 @@ class Throttled(TopicsError):
 
 
 class Unavailable(TopicsError):
-    """The server cannot do this now: starting, stopping, or its disk failed. Nothing was acknowledged."""
+    """The server cannot do this now: starting, stopping, or its disk failed. Nothing was acknowledged.
+
+    Example:
+
+        try:
+            client.with_options(retry=NO_RETRY).ready()
+        except Unavailable as error:
+            print(error.code)
+    """
 
     code = "not_ready"
 

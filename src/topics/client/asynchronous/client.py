@@ -140,7 +140,13 @@ class AsyncClient(AsyncOperations):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the connections that are not in use.
+
+        Example:
+
+            other = AsyncClient("http://127.0.0.1:4000")
+            await other.close()
+        """
         while self._idle:
             self._idle.pop().close()
 

@@ -156,6 +156,12 @@ class AsyncConsumer(Generic[D]):
 
         Returns when that is as durable as a write to the topic. Raises SessionLost when another member may have the
         messages now; they are not acknowledged then.
+
+        Example:
+
+            async with client.consumer("orders", group="billing", follow=False) as consumer:
+                async for message in consumer:
+                    await consumer.ack(message)
         """
         offsets: dict[int, int] = {}
         for message in messages or ([self._current] if self._current is not None else []):
@@ -193,11 +199,27 @@ class AsyncConsumer(Generic[D]):
         return sought
 
     def stop(self) -> None:
-        """End the iteration: at once while it waits for messages, otherwise when the next one is taken."""
+        """End the iteration: at once while it waits for messages, otherwise when the next one is taken.
+
+        Example:
+
+            async with client.consumer("orders", group="billing") as consumer:
+                async for message in consumer:
+                    print(message.data)
+                    consumer.stop()
+        """
         self._interrupt.stop()
 
     async def close(self) -> None:
-        """Acknowledge what the mode says, and leave the group."""
+        """Acknowledge what the mode says, and leave the group.
+
+        Example:
+
+            consumer = client.consumer("orders", group="billing", ack="each", follow=False)
+            async for message in consumer:
+                print(message.data)
+            await consumer.close()
+        """
         if self._closed.is_set():
             return
         self._interrupt.stop()

@@ -256,6 +256,16 @@ class AsyncOperations:
         stream: Arrow IPC stream.
         return_seqs: Whether the response lists all seqs.
         partition: Partition for an Arrow body.
+
+        Example:
+
+            import pyarrow as pa
+
+            rows = pa.table({"data": ['{"sku": "MUG"}']})
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            await client.append_arrow("orders", sink.getvalue().to_pybytes())
         """
         return await self.run(calls.append_arrow(topic, stream, return_seqs=return_seqs, partition=partition))
 
@@ -916,6 +926,16 @@ class AsyncOperations:
         stream: Arrow IPC stream.
         partition: Partition that the records are for.
         producer: Producer that will commit the stage and renews it; at most 256 characters.
+
+        Example:
+
+            import pyarrow as pa
+
+            rows = pa.table({"data": ['{"sku": "MUG"}']})
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            await client.stage_arrow("orders", sink.getvalue().to_pybytes())
         """
         return await self.run(calls.stage_arrow(topic, stream, partition=partition, producer=producer))
 

@@ -25,7 +25,14 @@ log = logging.getLogger("topics.client")
 
 
 class AsyncSent:
-    """A record that was given to a producer."""
+    """A record that was given to a producer.
+
+    Example:
+
+        async with client.producer() as producer:
+            sent = await producer.send("orders", {"sku": "FILTERS"})
+            print(await sent.result(), sent.done)
+    """
 
     __slots__ = ("_batch", "_index")
 
@@ -176,7 +183,14 @@ class AsyncProducer:
             raise error
 
     async def close(self) -> None:
-        """Flush, and accept no more records."""
+        """Flush, and accept no more records.
+
+        Example:
+
+            producer = client.producer()
+            await producer.send("orders", {"sku": "FILTERS"})
+            await producer.close()
+        """
         if self._closed:
             return
         try:

@@ -103,18 +103,48 @@ class AsyncWorker:
         return f"<AsyncWorker {self.name!r} of queue {self.queue!r}>"
 
     def handler(self, function: H) -> H:
-        """Run this function for each job. Use it as a decorator."""
+        """Run this function for each job. Use it as a decorator.
+
+        Example:
+
+            worker = client.worker("jobs")
+
+            @worker.handler
+            async def resize(job):
+                print(job.data["url"])
+        """
         self._handler = function
         return function
 
     def stop(self) -> None:
-        """Take no more jobs; `run` returns when those that run have ended, or after `drain_s`."""
+        """Take no more jobs; `run` returns when those that run have ended, or after `drain_s`.
+
+        Example:
+
+            worker = client.worker("jobs")
+
+            @worker.handler
+            async def only_one(job):
+                worker.stop()
+
+            await worker.run()
+        """
         self._stop.set()
 
     async def run(self) -> None:
         """Take and run jobs until `stop`, SIGTERM or SIGINT (Ctrl-C). Raises what the server says about the queue itself.
 
         The jobs that run are finished first; a second SIGINT ends the process at once.
+
+        Example:
+
+            worker = client.worker("jobs", concurrency=2)
+
+            @worker.handler
+            async def resize(job):
+                worker.stop()  # without it `run` returns after SIGTERM or Ctrl-C
+
+            await worker.run()
         """
         if self._handler is None:
             raise InvalidRequest("the worker has no handler: decorate a function with @worker.handler")

@@ -140,7 +140,13 @@ class Client(Operations):
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the connections that are not in use.
+
+        Example:
+
+            other = Client("http://127.0.0.1:4000")
+            other.close()
+        """
         while self._idle:
             self._idle.pop().close()
 

@@ -156,6 +156,12 @@ class Consumer(Generic[D]):
 
         Returns when that is as durable as a write to the topic. Raises SessionLost when another member may have the
         messages now; they are not acknowledged then.
+
+        Example:
+
+            with client.consumer("orders", group="billing", follow=False) as consumer:
+                for message in consumer:
+                    consumer.ack(message)
         """
         offsets: dict[int, int] = {}
         for message in messages or ([self._current] if self._current is not None else []):
@@ -193,11 +199,27 @@ class Consumer(Generic[D]):
         return sought
 
     def stop(self) -> None:
-        """End the iteration: at once while it waits for messages, otherwise when the next one is taken."""
+        """End the iteration: at once while it waits for messages, otherwise when the next one is taken.
+
+        Example:
+
+            with client.consumer("orders", group="billing") as consumer:
+                for message in consumer:
+                    print(message.data)
+                    consumer.stop()
+        """
         self._interrupt.stop()
 
     def close(self) -> None:
-        """Acknowledge what the mode says, and leave the group."""
+        """Acknowledge what the mode says, and leave the group.
+
+        Example:
+
+            consumer = client.consumer("orders", group="billing", ack="each", follow=False)
+            for message in consumer:
+                print(message.data)
+            consumer.close()
+        """
         if self._closed.is_set():
             return
         self._interrupt.stop()

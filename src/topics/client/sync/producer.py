@@ -25,7 +25,14 @@ log = logging.getLogger("topics.client")
 
 
 class Sent:
-    """A record that was given to a producer."""
+    """A record that was given to a producer.
+
+    Example:
+
+        with client.producer() as producer:
+            sent = producer.send("orders", {"sku": "FILTERS"})
+            print(sent.result(), sent.done)
+    """
 
     __slots__ = ("_batch", "_index")
 
@@ -176,7 +183,14 @@ class Producer:
             raise error
 
     def close(self) -> None:
-        """Flush, and accept no more records."""
+        """Flush, and accept no more records.
+
+        Example:
+
+            producer = client.producer()
+            producer.send("orders", {"sku": "FILTERS"})
+            producer.close()
+        """
         if self._closed:
             return
         try:

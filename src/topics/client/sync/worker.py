@@ -79,12 +79,32 @@ class Worker:
         return f"<Worker of queue {self.queue!r}>"
 
     def handler(self, function: H) -> H:
-        """Run this function for each job. Use it as a decorator."""
+        """Run this function for each job. Use it as a decorator.
+
+        Example:
+
+            worker = client.worker("jobs")
+
+            @worker.handler
+            def resize(job):
+                print(job.data["url"])
+        """
         self._handler = function
         return function
 
     def stop(self) -> None:
-        """Take no more jobs; `run` returns when those that run have ended, or after `drain_s`. From any thread."""
+        """Take no more jobs; `run` returns when those that run have ended, or after `drain_s`. From any thread.
+
+        Example:
+
+            worker = client.worker("jobs")
+
+            @worker.handler
+            def only_one(job):
+                worker.stop()
+
+            worker.run()
+        """
         with self._lock:
             self._stopped = True
             if self._worker is not None and self._loop is not None:
@@ -94,6 +114,16 @@ class Worker:
         """Take and run jobs until `stop`, SIGTERM or SIGINT (Ctrl-C). Raises what the server says about the queue itself.
 
         The jobs that run are finished first; a second SIGINT ends the process at once.
+
+        Example:
+
+            worker = client.worker("jobs", concurrency=2)
+
+            @worker.handler
+            def resize(job):
+                worker.stop()  # without it `run` returns after SIGTERM or Ctrl-C
+
+            worker.run()
         """
         # 50 ms that programs without a worker need not wait for.
         import asyncio
