@@ -215,3 +215,22 @@ def test_serve_open_opens_the_console_when_the_server_is_ready(tmp_path: Path) -
         terminal.send("\x03")
         assert terminal.wait() == 0
     assert opened.read_text() == f"http://127.0.0.1:{port}/\n"
+
+
+def test_the_queue_lines_of_the_help_text_run_as_they_are_printed(environment: dict[str, str], tmp_path: Path) -> None:
+    """A new user copies them into a shell: each succeeds, and the job is done."""
+    help_text = in_pipe(["--help"], environment).stdout
+    section = help_text.partition("a queue with a worker:\n")[2].partition("\n\n")[0]
+    commands = [line.strip().split("  ")[0] for line in section.splitlines() if line.startswith("  topics ")]
+    assert [line.split()[1] for line in commands] == ["create", "append", "work", "queue"]
+    program = tmp_path / "topics"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(TOPICS)} "$@"\n')
+    program.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{environment['PATH']}"
+    script = "\n".join(["set -e", *commands])
+    done = subprocess.run(
+        ["sh", "-c", script], env={**environment, "PATH": path}, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '{"url":"a.png"}\n' in done.stdout
+    assert '"ready":0,"in_flight":0' in done.stdout

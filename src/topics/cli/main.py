@@ -60,6 +60,17 @@ GROUPS = {
         "completion": ("topics.cli.server.completion", "print the completion script for a shell"),
     },
 }
+EXAMPLES = [
+    ("topics serve", "start a server on http://127.0.0.1:4000"),
+    ('topics append orders \'{"sku": "AEROPRESS"}\'', "append a record; the topic is created"),
+    ("topics tail orders -f", "print the last records and all new ones"),
+]
+QUEUE_EXAMPLES = [
+    ("topics create jobs --queue", "create a queue"),
+    ('topics append jobs \'{"url": "a.png"}\'', "add a job"),
+    ("topics work jobs --until-empty -- cat", "run a command for each job; it reads the payload"),
+    ("topics queue stats jobs", "show how many jobs wait and run"),
+]
 COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
 
@@ -149,9 +160,11 @@ def usage() -> str:
         lines.append("")
     lines += [
         "examples:",
-        "  topics serve                                  start a server on http://127.0.0.1:4000",
-        '  topics append orders \'{"sku": "AEROPRESS"}\'   append a record; the topic is created',
-        "  topics tail orders -f                         print the last records and all new ones",
+        *[f"  {line:<47} {meaning}" for line, meaning in EXAMPLES],
+        "",
+        "a queue with a worker:",
+        *[f"  {line:<47} {meaning}" for line, meaning in QUEUE_EXAMPLES],
+        '  In Python: client.worker("jobs"), see docs/python.md or help(topics.client.Worker).',
         "",
         "`topics COMMAND --help` shows the options and examples of a command; `topics --version` prints the version.",
         "The server is that of --url, TOPICS_URL, or the current context (topics login); TOPICS_TOKEN has the API key.",

@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 from topics.cli.shared import exit_codes
 from topics.cli.shared.arguments import Parser, add_connection, command_parser, duration_argument
 from topics.cli.shared.connection import call
-from topics.cli.shared.output import raw_text
+from topics.cli.shared.output import encode
 from topics.client import Client, Job, Retry
 from topics.model.errors import InvalidRequest, TopicsError, not_a_queue
 
@@ -29,7 +30,7 @@ def build_parser() -> Parser:
     parser = command_parser(
         "work",
         "Claim jobs and run a command for each: the payload is its standard input, texts as they are and everything else as "
-        "JSON. Exit code 0 finishes the job; any other returns it to the queue, to be delivered again after a delay that "
+        "one line of JSON. Exit code 0 finishes the job; any other returns it to the queue, to be delivered again after a delay that "
         "doubles each time. Leases are renewed while a command runs. A job is given up as `max_deliveries` and `dead_letter` "
         "of the queue say, or after --retries, which sets both.\n\nThe command gets TOPICS_QUEUE, TOPICS_JOB_SEQ, "
         "TOPICS_JOB_TAG and TOPICS_JOB_DELIVERIES. SIGTERM or Ctrl-C lets running commands finish; a second one ends them and "
@@ -184,7 +185,7 @@ class CommandWorker:
             self._error = InvalidRequest(f"cannot run {self._command[0]}: {error.strerror}")
             self._end()
             raise Retry("the command cannot be run") from None
-        threading.Thread(target=_feed, args=(process, raw_text(job.data)), daemon=True).start()
+        threading.Thread(target=_feed, args=(process, payload_text(job.data)), daemon=True).start()
         while True:
             try:
                 return process.wait(POLL_S)
@@ -194,6 +195,11 @@ class CommandWorker:
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait()
                 return None
+
+
+def payload_text(data: Any) -> str:
+    """A text as it is, everything else as one line of JSON, so that commands can write to a JSONL file."""
+    return data if isinstance(data, str) else f"{encode(data)}\n"
 
 
 def _feed(process: "subprocess.Popen[str]", text: str) -> None:
