@@ -28,15 +28,15 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 def in_pipe(
-    arguments: Sequence[str], environment: Mapping[str, str], stdin: str = "", command: Sequence[str] = TOPICS
+    arguments: Sequence[str], environment: Mapping[str, str], stdin: str = "", *, patience_s: float = PATIENCE_S
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command, *arguments],
+        [*TOPICS, *arguments],
         env=dict(environment),
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=patience_s,
         check=False,
     )
 
@@ -45,12 +45,13 @@ class Terminal:
     """A process in a pty of its own. Use it as a context: the process is killed at the end if it still runs."""
 
     def __init__(
-        self, arguments: Sequence[str], environment: Mapping[str, str], command: Sequence[str] = TOPICS
+        self, arguments: Sequence[str], environment: Mapping[str, str], *, patience_s: float = PATIENCE_S
     ) -> None:
+        self._patience_s = patience_s
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self._process = subprocess.Popen(
-            [*command, *arguments],
+            [*TOPICS, *arguments],
             env=dict(environment),
             stdin=slave,
             stdout=slave,
@@ -84,7 +85,7 @@ class Terminal:
 
     def expect(self, text: str) -> None:
         """Read until the text is on the terminal, behind what was expected before."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + self._patience_s
         while (at := self.text.find(text, self._expected)) < 0:
             assert self._read(until), f"{text!r} did not appear in:\n{self.text}"
         self._expected = at + len(text)
@@ -94,10 +95,10 @@ class Terminal:
 
     def wait(self) -> int:
         """Read to the end and return the exit code."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + self._patience_s
         while self._read(until):
             pass
-        return self._process.wait(PATIENCE_S)
+        return self._process.wait(self._patience_s)
 
     def _read(self, until: float) -> bool:
         """Read once; False at the end of the output."""
@@ -114,9 +115,11 @@ class Terminal:
         return bool(piece)
 
 
-def in_terminal(arguments: Sequence[str], environment: Mapping[str, str], keys: str = "") -> tuple[int, str]:
+def in_terminal(
+    arguments: Sequence[str], environment: Mapping[str, str], keys: str = "", *, patience_s: float = PATIENCE_S
+) -> tuple[int, str]:
     """The exit code and what was shown. `keys` are typed at once."""
-    with Terminal(arguments, environment) as terminal:
+    with Terminal(arguments, environment, patience_s=patience_s) as terminal:
         if keys:
             terminal.send(keys)
         return terminal.wait(), terminal.text

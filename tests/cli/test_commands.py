@@ -376,3 +376,13 @@ def test_dry_run_of_set_and_delete_changes_nothing(capsys: pytest.CaptureFixture
     assert main(["info", "tried"]) == 0
     state = lines(capsys)[0]
     assert (state["count"], state["config"]["cap_records"]) == (3, 0)
+
+
+def test_queue_stats_count_a_job_that_waits_for_its_next_delivery(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("create delayed --queue", "append delayed 1 2", "queue claim delayed --node me"):
+        assert main(line.split()) == 0
+    assert main(["queue", "nack", "delayed", "1", "--node", "me", "--delay", "1m"]) == 0
+    capsys.readouterr()
+    assert main(["queue", "stats", "delayed"]) == 0
+    (stats,) = lines(capsys)
+    assert (stats["ready"], stats["in_flight"], stats["delayed"], stats["jobs"]) == (1, 0, 1, 2)

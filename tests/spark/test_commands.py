@@ -14,7 +14,9 @@ from tests.spark.conftest import python_path
 from topics.client import Client
 from topics.testing.server import running_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# A JVM starts slowly on a machine with other work.
+SPARK_PATIENCE_S = 150.0
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2 * SPARK_PATIENCE_S)]
 TABLE = "shop.orders"
 
 
@@ -39,9 +41,9 @@ def environment(own: Client) -> dict[str, str]:
 def test_command_on_spark(case: Case, mode: str, own: Client, environment: dict[str, str], tmp_path: Path) -> None:
     arguments = prepare(case, mode, tmp_path, str(own.url), table=TABLE)
     if mode == "terminal":
-        check_terminal(case, *in_terminal(arguments, environment))
+        check_terminal(case, *in_terminal(arguments, environment, patience_s=SPARK_PATIENCE_S))
     else:
-        check_pipe(case, in_pipe(arguments, environment))
+        check_pipe(case, in_pipe(arguments, environment, patience_s=SPARK_PATIENCE_S))
 
 
 @pytest.mark.parametrize("mode", ["terminal", "pipe"])
@@ -52,9 +54,9 @@ def test_pipeline_run_ends_when_pipeline_stop_asks_for_it(
     run += ["--no-ui", "--no-logs"]
     stop = ["pipeline", "stop", mode, "--wait-s", "60"]
     if mode == "terminal":
-        with Terminal(run, environment) as terminal:
+        with Terminal(run, environment, patience_s=SPARK_PATIENCE_S) as terminal:
             terminal.expect(f"route {TABLE}: running, 2 rows")
-            code, text = in_terminal(stop, environment)
+            code, text = in_terminal(stop, environment, patience_s=SPARK_PATIENCE_S)
             assert (code, f"pipeline {mode} stopped" in text) == (0, True)
             assert terminal.wait() == 0
         assert "topics: stopped" in terminal.text
@@ -67,11 +69,11 @@ def test_pipeline_run_ends_when_pipeline_stop_asks_for_it(
                 line = process.stderr.readline()
                 assert line, output
                 output += line
-            done = in_pipe(stop, environment)
+            done = in_pipe(stop, environment, patience_s=SPARK_PATIENCE_S)
             assert (done.returncode, done.stderr) == (0, "")
             assert done.stdout == f'{{"pipeline":"{mode}","outcome":"stopped"}}\n'
             output += process.stderr.read()
-            assert process.wait(60) == 0
+            assert process.wait(SPARK_PATIENCE_S) == 0
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)

@@ -17,7 +17,17 @@ from topics.cli.shared.output import RecordPrinter, print_object, print_rows
 from topics.client import Client, Record
 from topics.model.errors import Conflict, not_a_queue
 
-STATS_COLUMNS = ("queue", "ready", "in_flight", "dead_lettered", "jobs", "lease_ms", "max_deliveries", "dead_letter")
+STATS_COLUMNS = (
+    "queue",
+    "ready",
+    "in_flight",
+    "delayed",
+    "dead_lettered",
+    "jobs",
+    "lease_ms",
+    "max_deliveries",
+    "dead_letter",
+)
 CLAIM_COLUMNS = ("seq", "lease_id", "deliveries", "deadline_ts", "tag", "data")
 
 
@@ -30,7 +40,7 @@ def build_parser() -> Parser:
     commands = Subcommands(parser)
     stats = commands.add(
         "stats",
-        "show how many jobs wait, are leased and were given up",
+        "show how many jobs are ready, leased, delayed and were given up",
         ["topics queue stats", "topics queue stats jobs"],
     )
     stats.add_argument("queue", nargs="?", metavar="QUEUE", help="only this queue (default: all)")
@@ -97,6 +107,8 @@ def _stats(client: Client, arguments: argparse.Namespace) -> int:
                 info.topic,
                 counts.ready,
                 counts.in_flight,
+                # Returned with a delay that has not passed yet.
+                max(0, info.count - counts.ready - counts.in_flight),
                 counts.dead_lettered,
                 info.count,
                 config["lease_ms"],
