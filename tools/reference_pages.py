@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from topics.api.errors import STATUS_OF
-from topics.api.live_messages import EVENTS, MESSAGES, SocketError
+from topics.api.live import COMMANDS, ErrorMessage
+from topics.api.live_messages import EVENTS
 from topics.api.operation import COMMON_ERRORS
 from topics.api.operations import OPERATIONS
 from topics.api.reference import type_rows
@@ -178,20 +179,18 @@ def _events() -> str:
 def _websocket() -> str:
     lines = _page(
         "WebSocket",
-        "`topics.api.live_messages`",
+        "`topics.api.live`",
         "Messages of `GET /v0/ws` ([API](../api.md)): JSON objects as text messages, by `op`. The server answers each command, in order,",
         "and repeats its `request_id`. Between the answers it sends the [events](events.md) of the subscribed topics.",
     )
-    for command, answer in MESSAGES.items():
-        lines += [f"## {_op(command)}", "", *_about(command), *_fields(command, is_request=True)]
-        lines += [f"Answer `{_op(answer)}`:", "", *_about(answer), *_fields(answer)]
-    lines += ["## error", "", *_about(SocketError), *_fields(SocketError)]
+    for op, command in COMMANDS.items():
+        assert command.request is not None
+        assert command.response is not None
+        answer = command.response
+        lines += [f"## {op}", "", *_about(command.request), *_fields(command.request, is_request=True)]
+        lines += [f"Answer `{answer.__struct_config__.tag}`:", "", *_about(answer), *_fields(answer)]
+    lines += ["## error", "", *_about(ErrorMessage), *_fields(ErrorMessage)]
     return _text(lines)
-
-
-def _op(kind: type[msgspec.Struct]) -> str:
-    (values,) = [each.type for each in msgspec.inspect.type_info(kind).fields if each.name == "op"]  # type: ignore[attr-defined]
-    return str(values.values[0])
 
 
 # Errors

@@ -8,9 +8,12 @@ from openapi_spec_validator import validate
 
 from tests.declared import validator
 from tests.server.house import House, in_house
+from topics.api.common import ErrorResponse
+from topics.api.live import COMMANDS, ErrorMessage
 from topics.api.openapi import document
 from topics.api.operation import PROBE, PUBLIC, Operation
 from topics.api.operations import BY_NAME, OPERATIONS
+from topics.model.limits import Limits
 
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 
@@ -41,15 +44,35 @@ def test_operation_is_documented(operation: Operation) -> None:
             assert first in operation.body.__struct_fields__
 
 
-@each_operation
-def test_fields_of_requests_have_descriptions(operation: Operation) -> None:
-    for kind in (operation.body, operation.query):
-        if kind is None:
-            continue
-        for name, schema in msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"].items():
-            described = [schema, *schema.get("anyOf", ())]
-            plain = "$ref" in schema or "enum" in schema or name in ("password",)
-            assert plain or any(["description" in each for each in described]), (kind.__name__, name)
+def test_every_type_and_every_field_has_a_description() -> None:
+    """Requests, responses and messages, with all types that they use."""
+    types = [each for operation in OPERATIONS for each in (operation.body, operation.query, operation.response)]
+    types += [each for command in COMMANDS.values() for each in (command.request, command.response)]
+    declared = list(dict.fromkeys([each for each in types if each is not None] + [ErrorMessage, ErrorResponse]))
+    _, schemas = msgspec.json.schema_components(declared)
+    # A reference is described by its type; a choice of words, by its words.
+    undescribed = [
+        (kind, name)
+        for kind, schema in schemas.items()
+        for name, field in schema.get("properties", {}).items()
+        if "$ref" not in field
+        and "enum" not in field
+        and not any(["description" in each for each in (field, *field.get("anyOf", ()))])
+    ]
+    assert undescribed == []
+    queries = {operation.query.__name__ for operation in OPERATIONS if operation.query is not None}
+    assert [kind for kind, schema in schemas.items() if "description" not in schema and kind not in queries] == []
+
+
+def test_document_has_the_limits_of_lists() -> None:
+    schemas = document()["components"]["schemas"]
+    for operation in OPERATIONS:
+        for entries in operation.max_entries:
+            assert operation.body is not None
+            field = schemas[operation.body.__name__]["properties"][entries.field]
+            limits = [each.get("maxItems", each.get("maxProperties")) for each in (field, *field.get("anyOf", ()))]
+            expected = entries.limit if isinstance(entries.limit, int) else getattr(Limits(), entries.limit)
+            assert expected in limits, (operation.name, entries.field)
 
 
 @each_operation

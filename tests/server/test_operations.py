@@ -2,17 +2,22 @@
 
 import ast
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import msgspec
 import pytest
 
 import topics.server
 from tests.server.house import House, error_of, in_house
+from topics.api.live import COMMANDS
 from topics.api.openapi import document
-from topics.api.operation import Operation
+from topics.api.operation import Command, Operation
 from topics.api.operations import BY_NAME, OPERATIONS
+from topics.api.sql import STATEMENTS
+from topics.model.errors import InvalidRequest
 from topics.server import handlers
 from topics.server.application import TopicsApplication
+from topics.server.decoding import query_decoder
 from topics.server.operations import DECODERS, FACTORIES, HANDLERS, Call
 from topics.server.service import Service
 
@@ -64,6 +69,67 @@ def test_handler_takes_the_types_of_the_declaration(operation: Operation) -> Non
         assert body is (type(None) if operation.body is None else operation.body)
 
 
+# Statements and commands that do what no operation does: their rule is declared with them.
+WITHOUT_OPERATION = {"AddSource", "DropSource", "SetAlias", "DropGroup", "Select", "unsubscribe", "ping"}
+
+
+@pytest.mark.parametrize("command", [*STATEMENTS.values(), *COMMANDS.values()], ids=lambda command: command.name)
+def test_statements_and_commands_require_what_their_operation_requires(command: Command) -> None:
+    if command.operation is None:
+        assert command.name in WITHOUT_OPERATION
+        return
+    operation = BY_NAME[command.operation]
+    assert command.rule.scope == operation.scope
+    names = [(name.kind, name.label) for name in command.rule.names]
+    # Retention has no dead letter; the other names are checked as in the operation.
+    left_out = ["dead_letter"] if command.name in ("SetRetention", "ClearRetention") else []
+    required = [(name.kind, name.label) for name in operation.names if name.field not in left_out]
+    assert names[: len(required)] == required
+    scopes = {each.field: each.scope for each in command.rule.field_scopes}
+    assert all(scopes[each.field] == each.scope for each in operation.field_scopes)
+
+
+BAD_NAME = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("sql", "method", "path", "body"),
+    [
+        (f'DROP TOPIC "{BAD_NAME}"', "DELETE", f"/v0/topics/{BAD_NAME}", None),
+        (f'DROP TOPIC IF EXISTS "{BAD_NAME}"', "DELETE", f"/v0/topics/{BAD_NAME}", None),
+        (f'CLEAR TOPIC "{BAD_NAME}"', "POST", f"/v0/topics/{BAD_NAME}/delete", {"before_seq": 1}),
+        (f'CREATE TOPIC "{BAD_NAME}"', "PUT", f"/v0/topics/{BAD_NAME}", {}),
+        (f'DESCRIBE TOPIC "{BAD_NAME}"', "GET", f"/v0/topics/{BAD_NAME}", None),
+        (
+            "RESET CONSUMER GROUP '' ON t TO LATEST",
+            "POST",
+            "/api/topics/seek",
+            {"topic": "t", "group_id": "", "to": "Latest"},
+        ),
+        (
+            f"RESET CONSUMER GROUP '{BAD_NAME}' ON t TO LATEST",
+            "POST",
+            "/api/topics/seek",
+            {"topic": "t", "group_id": BAD_NAME, "to": "Latest"},
+        ),
+        ("ACK t GROUP '' UPTO OFFSET 1", "POST", "/api/topics/ack", {"topic": "t", "group_id": "", "upto_offset": 1}),
+        ("CONSUME FROM t GROUP ''", "POST", "/api/topics/consume", {"topic": "t", "group_id": ""}),
+        (f"DROP CONSUMER GROUP '{BAD_NAME}' ON t", "", "", None),
+        ("DROP CONSUMER GROUP IF EXISTS '' ON t", "", "", None),
+    ],
+)
+@in_house()
+async def test_names_have_the_same_form_in_sql_and_over_http(
+    house: House, sql: str, method: str, path: str, body: Any
+) -> None:
+    await house.ask("PUT", "/v0/topics/t", {})
+    answer = await house.ask("POST", "/api/sql", {"sql": sql})
+    assert (answer.status, error_of(answer)["code"]) == (400, "invalid_request")
+    if path:
+        answer = await house.ask(method, path, body)
+        assert (answer.status, error_of(answer)["code"]) == (400, "invalid_request")
+
+
 def test_no_handler_checks_a_scope_or_a_prefix() -> None:
     found = [
         (path.name, node.lineno, node.func.attr)
@@ -112,3 +178,30 @@ async def test_body_over_the_declared_size_is_refused(house: House) -> None:
 async def test_query_is_decoded_as_declared(house: House, query: str, status: int) -> None:
     answer: Any = await house.ask("GET", f"/v0/topics?{query}")
     assert answer.status == status
+
+
+class Limited(msgspec.Struct):
+    number: Annotated[int, msgspec.Meta(ge=2, le=5)] = 2
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=3)] = "a"
+    optional: Annotated[int, msgspec.Meta(le=5)] | None = None
+
+
+@pytest.mark.parametrize(
+    ("query", "accepted"),
+    [
+        (b"number=2&text=a&optional=5", True),
+        (b"number=5&text=abc&optional=", True),
+        (b"number=1", False),
+        (b"number=6", False),
+        (b"text=", False),
+        (b"text=abcd", False),
+        (b"optional=6", False),
+    ],
+)
+def test_declared_limits_of_query_parameters_are_enforced(query: bytes, accepted: bool) -> None:
+    decode_query = query_decoder(Limited)
+    if accepted:
+        decode_query(query)
+    else:
+        with pytest.raises(InvalidRequest):
+            decode_query(query)

@@ -46,28 +46,30 @@ class ProgressBody(Struct, forbid_unknown_fields=True):
 class ArchiveInfo(Response):
     """The table that a topic is copied to, and how far that is."""
 
-    topic: str
-    uri: str
-    freshness_ms: int
-    compact_interval_ms: int
-    vacuum_hours: int
-    set_ts: int
-    archived: list[ArchivedTo] = field(default_factory=list)
-    table_version: int | None = None
-    updated_ts: int | None = None
+    topic: Annotated[str, about("Name of the topic.")]
+    uri: Annotated[str, about("Where the table is.")]
+    freshness_ms: Annotated[int, about("How old a record may be before it is in the table.")]
+    compact_interval_ms: Annotated[int, about("How often small files are merged; 0 for never.")]
+    vacuum_hours: Annotated[int, about("Age at which unused files are removed; 0 for never.")]
+    set_ts: Annotated[int, about("When the archive was set, in Unix milliseconds.")]
+    archived: Annotated[list[ArchivedTo], about("By partition, how far the copy is.")] = field(default_factory=list)
+    table_version: Annotated[int | None, about("Version of the table after the last report.")] = None
+    updated_ts: Annotated[int | None, about("Last report, in Unix milliseconds.")] = None
     created: Annotated[bool, about("PUT only: whether the archive is new.")] = False
 
 
 class ArchiveList(Response):
     """All archives, and their version: it rises when one is set, changed or cleared, not with progress."""
 
-    version: int
-    archives: list[ArchiveInfo]
+    version: Annotated[int, about("Version of all archives.")]
+    archives: Annotated[list[ArchiveInfo], about("The archives.")]
 
 
 class ArchiveGone(Response):
-    topic: str
-    deleted: bool
+    """An archive that was cleared."""
+
+    topic: Annotated[str, about("Name of the topic.")]
+    deleted: Annotated[bool, about("False when there was none.")]
 
 
 _INFO = {

@@ -33,6 +33,8 @@ class Response(Struct, kw_only=True):
 
 
 class ErrorDetail(Struct):
+    """What went wrong."""
+
     code: Annotated[str, Meta(description="Stable word to branch on.")]
     message: Annotated[str, Meta(description="What is wrong, for people.")]
     detail: (
@@ -54,8 +56,8 @@ class Tombstone(Struct, omit_defaults=True):
     gap_to: Annotated[int, Meta(description="Last lost seq.")]
     reason: Annotated[str, Meta(description="cap, ttl, mixed or recreated.")]
     missed_estimate: Annotated[int, Meta(description="How many records were lost, at most.")] = 0
-    earliest_seq: int = 0
-    head_seq: int = 0
+    earliest_seq: Annotated[int, Meta(description="Lowest seq that can be read.")] = 0
+    head_seq: Annotated[int, Meta(description="Highest seq that was assigned.")] = 0
     cause: Annotated[str | None, Meta(description="For mixed losses: restart or damage.")] = None
 
 
@@ -64,7 +66,7 @@ class Record(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag":
 
     seq: Annotated[int, Meta(description="Position in the partition.")]
     ts: Annotated[int, Meta(description="When it was appended, in Unix milliseconds.")]
-    data: Any = None
+    data: Annotated[Any, Meta(description="The payload: the JSON that was appended.")] = None
     node: Annotated[str | None, Meta(description="Who appended it.")] = None
     tag: Annotated[str | None, Meta(description="For deletes and filters.")] = None
     meta: Annotated[dict[str, Any] | None, Meta(description="Small metadata beside the payload.")] = None

@@ -95,12 +95,12 @@ class LeaveBody(Struct):
 class Message(Struct):
     """One message of a consumer group; `payload` is base64 of its JSON bytes."""
 
-    offset: int
-    partition_id: int
-    ts: int
-    payload: str
-    topic_id: str = ""
-    message_id: str | None = None
+    offset: Annotated[int, about("Offset of the message.")]
+    partition_id: Annotated[int, about("Number of the partition.")]
+    ts: Annotated[int, about("When it was appended, in Unix milliseconds.")]
+    payload: Annotated[str, about("Base64 of the JSON bytes.")]
+    topic_id: Annotated[str, about("Name of the topic.")] = ""
+    message_id: Annotated[str | None, about("Id of the message; always the same for the same record.")] = None
     source_table: Annotated[str | None, about("Table of a routed change.")] = None
     op: Annotated[str | None, about("Insert, Update or Delete.")] = None
     payload_mode: Annotated[str | None, about("Key, Full or Diff.")] = None
@@ -109,43 +109,47 @@ class Message(Struct):
 class Consumed(Response):
     """Messages of one partition."""
 
-    messages: list[Message]
-    next_offset: int
+    messages: Annotated[list[Message], about("The messages.")]
+    next_offset: Annotated[int, about("Offset of the next message.")]
     has_more: Annotated[bool, about("Whether there are more messages in the partition.")]
     tombstone: Annotated[Tombstone | None, about("Set when messages before these were lost.")] = None
     partition_id: Annotated[int | None, about("null for a member without a partition.")] = None
 
 
 class GroupAcked(Response):
-    success: bool
+    """The position of a group after an ack."""
+
+    success: Annotated[bool, about("Always true.")]
     acknowledged_offset: Annotated[int, about("The group has acknowledged everything up to here.")]
 
 
 class SeekResult(Struct):
     """The position of one partition."""
 
-    partition_id: int
-    previous_offset: int | None
-    next_offset: int
-    lag_records: int
-    lag_seconds: float | None
+    partition_id: Annotated[int, about("Number of the partition.")]
+    previous_offset: Annotated[int | None, about("Position before; null when there was none.")]
+    next_offset: Annotated[int, about("Position after.")]
+    lag_records: Annotated[int, about("Records that are not acknowledged.")]
+    lag_seconds: Annotated[float | None, about("Age of the next record that is not acknowledged.")]
 
 
 class Sought(Response):
     """The positions of a group after a seek."""
 
-    topic_id: str
-    group_id: str
-    dry_run: bool
-    partitions: list[SeekResult]
+    topic_id: Annotated[str, about("Name of the topic.")]
+    group_id: Annotated[str, about("Name of the consumer group.")]
+    dry_run: Annotated[bool, about("Whether nothing was changed.")]
+    partitions: Annotated[list[SeekResult], about("The positions, by partition.")]
 
 
 class Left(Response):
+    """The end of a member's session."""
+
     success: Annotated[bool, about("False when there was no such member.")]
 
 
 class GroupsQuery(Struct):
-    topic: Annotated[str | None, about("Only groups of this topic.")] = None
+    topic: Annotated[str | None, about("Only groups of this topic; its name or its alias.")] = None
     group: Annotated[str, about("Only this group.")] = ""
     q: Annotated[str, about("Only groups whose name, or whose topic's name, contains this.")] = ""
     limit: Annotated[int, about("Most groups in the response; at most 1000.", ge=1)] = 100
@@ -154,7 +158,7 @@ class GroupsQuery(Struct):
 class GroupMember(Struct):
     """A live member of a group."""
 
-    consumer_id: str
+    consumer_id: Annotated[str, about("Name of the member.")]
     partitions: Annotated[list[int], about("Partitions that it owns.")]
     polling: Annotated[bool, about("Whether one of its polls waits now.")]
     expires_in_ms: Annotated[int, about("When its session ends without another poll.")]
@@ -163,10 +167,10 @@ class GroupMember(Struct):
 class GroupPartition(Struct):
     """How far a group is in one partition."""
 
-    partition_id: int
-    next_offset: int
+    partition_id: Annotated[int, about("Number of the partition.")]
+    next_offset: Annotated[int, about("Offset of the next message.")]
     last_offset: Annotated[int, about("Highest offset of the partition.")]
-    lag_records: int
+    lag_records: Annotated[int, about("Records that are not acknowledged.")]
     lag_seconds: Annotated[float, about("Age of the next record that the group has not acknowledged.")]
     consumer_id: Annotated[str | None, about("Member that owns the partition.")] = None
 
@@ -174,20 +178,20 @@ class GroupPartition(Struct):
 class GroupInfo(Struct):
     """A consumer group of a topic."""
 
-    topic: str
-    group_id: str
-    lag_records: int
-    lag_seconds: float
+    topic: Annotated[str, about("Name of the topic.")]
+    group_id: Annotated[str, about("Name of the consumer group.")]
+    lag_records: Annotated[int, about("Records of all partitions that are not acknowledged.")]
+    lag_seconds: Annotated[float, about("The largest of its partitions.")]
     updated_ts: Annotated[int, about("When it acknowledged last, in Unix milliseconds.")]
-    members: list[GroupMember]
-    partitions: list[GroupPartition]
+    members: Annotated[list[GroupMember], about("Live members.")]
+    partitions: Annotated[list[GroupPartition], about("Its positions.")]
 
 
 class GroupList(Response):
     """Consumer groups, those with the largest lag first."""
 
     total: Annotated[int, about("Groups that match.")]
-    groups: list[GroupInfo]
+    groups: Annotated[list[GroupInfo], about("The groups.")]
 
 
 CONSUME_GROUP = READ | CONSUME
@@ -227,7 +231,7 @@ OPERATIONS = (
         name="list_groups", noun="groups", method="GET", path="/api/groups",
         summary="List consumer groups with their members, partitions and lag.",
         description="A key with prefixes sees the groups of topics that it may touch.",
-        scope=READ, names=(Name("query", "topic", "topic"),), query=GroupsQuery, response=GroupList,
+        scope=READ, names=(Name("query", "topic", "aliased_topic"),), query=GroupsQuery, response=GroupList,
         example=Example("/api/groups?topic=orders", response={
             "total": 1, "groups": [{
                 "topic": "orders", "group_id": "billing", "lag_records": 1, "lag_seconds": 4.2, "updated_ts": 1767225600000,

@@ -1,8 +1,8 @@
 """Live reading: watch sessions with server-sent events, and WebSockets."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from topics.api.common import MAX_NODES, Response, TopicName, about
 from topics.api.operation import (
@@ -10,7 +10,6 @@ from topics.api.operation import (
     ANY_KEY,
     EVENT_STREAM,
     READ,
-    WRITE,
     Command,
     Example,
     FieldScope,
@@ -19,7 +18,12 @@ from topics.api.operation import (
     Name,
     Operation,
     Rule,
+    command_of,
 )
+from topics.api.topics import OPERATIONS as APPEND_OPERATIONS
+from topics.api.topics import Appended
+from topics.model.batch import AppendBody
+from topics.model.config import U64
 
 SUBSCRIPTION_ENTRIES = (MaxEntries("node", MAX_NODES), MaxEntries("topics", "max_watch_topics"))
 EventNames = Literal["sse", "websocket"]
@@ -68,26 +72,26 @@ class WatchQuery(Struct):
 class WatchStart(Struct):
     """Where a topic begins, and what it holds now."""
 
-    from_seq: int
-    head_seq: int
-    earliest_seq: int
-    epoch: int
+    from_seq: Annotated[int, about("Records after this seq follow.")]
+    head_seq: Annotated[int, about("Highest seq that was assigned.")]
+    earliest_seq: Annotated[int, about("Lowest seq that can be read.")]
+    epoch: Annotated[int, about("Distinguishes the topic from earlier ones of the same name.")]
 
 
 class WatchSession(Response):
     """A session. Open `stream_url` to read; again after a lost connection."""
 
-    wid: str
-    stream_url: str
+    wid: Annotated[str, about("Id of the session.")]
+    stream_url: Annotated[str, about("Path of the stream.")]
     session_ttl_ms: Annotated[int, about("How long the session lives without a stream.")]
-    topics: dict[str, WatchStart]
+    topics: Annotated[dict[str, WatchStart], about("By topic, where it begins.")]
 
 
 class ConnectionTopic(Struct):
     """One topic of a live connection."""
 
-    topic: str
-    partition: int
+    topic: Annotated[str, about("Name of the topic.")]
+    partition: Annotated[int, about("Number of the partition.")]
     cursor: Annotated[int | None, about("Seq up to which records were sent; null for a work stream.")]
     lag: Annotated[int, about("Seqs behind the cursor.")]
 
@@ -95,26 +99,30 @@ class ConnectionTopic(Struct):
 class LiveConnection(Struct):
     """A connection that stays open, or a watch session without one."""
 
-    id: str
+    id: Annotated[str, about("Id of the connection.")]
     kind: Annotated[str, about("watch, socket, work, or session for a watch session without a stream.")]
     caller: Annotated[str, about("Name of the key or the user.")]
-    since_ts: int
+    since_ts: Annotated[int, about("When it was opened, in Unix milliseconds.")]
     topics: Annotated[list[ConnectionTopic], about("At most 100.")]
     lag: Annotated[int, about("Of all topics together.")]
     jobs: Annotated[int, about("Work stream: jobs that it holds.")] = 0
     node: Annotated[str | None, about("Work stream: name of the worker.")] = None
     peer: Annotated[str | None, about("Address of the client.")] = None
     buffered_bytes: Annotated[int, about("Bytes that the client has not accepted yet.")] = 0
-    sent_bytes: int = 0
+    sent_bytes: Annotated[int, about("Bytes that were sent.")] = 0
 
 
 class ConnectionList(Response):
-    total: int
+    """Live connections."""
+
+    total: Annotated[int, about("Number of all entries.")]
     connections: Annotated[list[LiveConnection], about("The first 500.")]
 
 
 class Disconnected(Response):
-    id: str
+    """Whether a connection was ended."""
+
+    id: Annotated[str, about("Id of the connection.")]
     disconnected: Annotated[bool, about("False when there was no such connection.")]
 
 
@@ -171,26 +179,100 @@ OPERATIONS = (
     ),
 )  # fmt: skip
 
-# The commands of a WebSocket, by `op`.
+
+# Not decoded: the answer repeats the bytes.
+RequestId = Annotated[Raw, about("Any JSON; the answer repeats it.")] | UnsetType
+
+
+class SubscribeMessage(Subscription, kw_only=True, tag_field="op", tag="subscribe"):
+    """Read topics live. A topic that is subscribed already begins again."""
+
+    topic: Annotated[TopicName | None, about("One topic, from `from_seq` or `tail` of this message.")] = None
+    from_seq: Annotated[U64, about("`topic`: records after this seq.")] = 0
+    tail: Annotated[bool, about("`topic`: only records appended from now on.")] = False
+    topics: Annotated[dict[TopicName, Start] | None, about("Topics with where to begin; at most 256 in all.")] = None
+    lenient: Annotated[bool, about("Leave out topics that do not exist, instead of an error.")] = False
+    request_id: RequestId = UNSET
+
+
+class SubscribedMessage(Struct, kw_only=True, tag_field="op", tag="subscribed"):
+    """The subscription has begun."""
+
+    topics: Annotated[dict[str, WatchStart], about("Where each topic begins.")]
+    request_id: RequestId = UNSET
+
+
+class UnsubscribeMessage(Struct, kw_only=True, tag_field="op", tag="unsubscribe"):
+    """Stop reading a topic."""
+
+    topic: Annotated[TopicName, about("The topic.")]
+    request_id: RequestId = UNSET
+
+
+class UnsubscribedMessage(Struct, kw_only=True, tag_field="op", tag="unsubscribed"):
+    """No more records of the topic follow."""
+
+    topic: Annotated[str, about("The topic.")]
+    request_id: RequestId = UNSET
+
+
+class PublishMessage(AppendBody, kw_only=True, tag_field="op", tag="publish"):
+    """Append records: the fields of an append, and its topic."""
+
+    topic: Annotated[TopicName, about("The topic.")]
+    return_seqs: Annotated[bool, about("Answer with the seq of every record.")] = True
+    request_id: RequestId = UNSET
+
+
+class AckMessage(Appended, kw_only=True, tag_field="op", tag="ack"):
+    """Sent when the records are as durable as the class of the topic says. Has the fields of the response of `append`."""
+
+    request_id: RequestId = UNSET
+
+
+class PingMessage(Struct, kw_only=True, tag_field="op", tag="ping"):
+    """Ask for a `pong`: the connection works."""
+
+    request_id: RequestId = UNSET
+
+
+class PongMessage(Struct, kw_only=True, tag_field="op", tag="pong"):
+    """The answer to a ping."""
+
+    ts: Annotated[int, about("Time of the server, in Unix milliseconds.")]
+    request_id: RequestId = UNSET
+
+
+class ErrorMessage(Struct, kw_only=True, tag_field="op", tag="error"):
+    """A command failed, or a topic cannot be read. The socket stays open unless the code is `slow_consumer`."""
+
+    code: Annotated[str, about("Code as in HTTP; `slow_consumer` before the server closes the socket with 1013.")]
+    message: Annotated[str, about("What is wrong, for people.")]
+    detail: Annotated[dict[str, Any], about("Structured context; its fields depend on the code.")] | UnsetType = UNSET
+    topic: Annotated[str, about("The topic that cannot be read; absent in the answer to a command.")] | UnsetType = (
+        UNSET
+    )
+    request_id: RequestId = UNSET
+
+
+_BY_NAME = {operation.name: operation for operation in (*OPERATIONS, *APPEND_OPERATIONS)}
+_TOPIC = Name("body", "topic", "topic", "topic")
+# The commands of a WebSocket, by `op`. Every command can be answered with an ErrorMessage.
 COMMANDS = {
     command.name: command
     for command in (
-        Command(
-            "subscribe",
-            Rule(READ, (Name("body", "topic", "topic", "topic"), Name("body", "topics{}", "topic", "topic"))),
-            "post_watch",
+        command_of(
+            "subscribe", _BY_NAME["post_watch"], more=(_TOPIC,), request=SubscribeMessage, response=SubscribedMessage
         ),
-        Command("unsubscribe", Rule(ANY_KEY, (Name("body", "topic", "topic", "topic"),))),
-        Command(
+        Command("unsubscribe", Rule(ANY_KEY, (_TOPIC,)), None, UnsubscribeMessage, UnsubscribedMessage),
+        command_of(
             "publish",
-            Rule(
-                WRITE,
-                (Name("body", "topic", "topic", "topic"), Name("body", "config.dead_letter")),
-                # Unlike in an append over HTTP, also for a topic that exists.
-                (FieldScope("config", ADMIN),),
-            ),
-            "append",
+            _BY_NAME["append"],
+            # Unlike in an append over HTTP, also for a topic that exists.
+            field_scopes=(FieldScope("config", ADMIN),),
+            request=PublishMessage,
+            response=AckMessage,
         ),
-        Command("ping", Rule(ANY_KEY)),
+        Command("ping", Rule(ANY_KEY), None, PingMessage, PongMessage),
     )
 }

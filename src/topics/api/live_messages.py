@@ -1,4 +1,4 @@
-"""The events of live streams and the messages of WebSockets: their fields, for the reference and for the tests.
+"""The events of live streams: their fields, for the reference and for the tests. The commands of WebSockets are in `topics.api.live`.
 
 The server encodes them by hand (`topics.server.live.events`); `tests/server/live/test_declared_messages.py` compares.
 """
@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from topics.api.common import about
-from topics.api.live import Start, Subscription, WatchStart
 
 
 class RecordEvent(Struct, forbid_unknown_fields=True):
@@ -68,88 +67,4 @@ EVENTS: dict[str, type[Struct]] = {
     "caught-up": CaughtUpEvent,
     "topic-deleted": TopicDeletedEvent,
     "error": ErrorEvent,
-}
-
-
-class Subscribe(Subscription, kw_only=True):
-    """Read topics live. Fields of `Subscription` are for all topics of the command."""
-
-    op: Literal["subscribe"]
-    topic: Annotated[str | None, about("One topic.")] = None
-    from_seq: Annotated[int, about("Records of `topic` after this seq.", ge=0)] = 0
-    tail: Annotated[bool, about("Only records of `topic` appended from now on.")] = False
-    topics: Annotated[dict[str, Start] | None, about("Several topics with where to begin.")] = None
-    lenient: Annotated[bool, about("Leave out topics that do not exist, instead of an error.")] = False
-    request_id: Annotated[Any, about("Any JSON value; the answer repeats it.")] = None
-
-
-class Unsubscribe(Struct):
-    """Stop reading a topic."""
-
-    op: Literal["unsubscribe"]
-    topic: str
-    request_id: Annotated[Any, about("Any JSON value; the answer repeats it.")] = None
-
-
-class Publish(Struct):
-    """Append records. The other fields are those of the body of `append`."""
-
-    op: Literal["publish"]
-    topic: str
-    records: Annotated[list[dict[str, Any]], about("Records, as in the body of `append`.")]
-    return_seqs: Annotated[bool, about("Answer the seq of each record.")] = True
-    request_id: Annotated[Any, about("Any JSON value; the answer repeats it.")] = None
-
-
-class Ping(Struct):
-    """Ask for a `pong`."""
-
-    op: Literal["ping"]
-    request_id: Annotated[Any, about("Any JSON value; the answer repeats it.")] = None
-
-
-class Subscribed(Struct, forbid_unknown_fields=True):
-    op: Literal["subscribed"]
-    topics: Annotated[dict[str, WatchStart], about("Where each topic begins.")]
-    request_id: Any = None
-
-
-class Unsubscribed(Struct, forbid_unknown_fields=True):
-    op: Literal["unsubscribed"]
-    topic: str
-    request_id: Any = None
-
-
-class PublishAck(Struct):
-    """Sent when the records are as durable as the topic's class says. The other fields are those of the response of `append`."""
-
-    op: Literal["ack"]
-    first_seq: int
-    last_seq: int
-    request_id: Any = None
-
-
-class Pong(Struct, forbid_unknown_fields=True):
-    op: Literal["pong"]
-    ts: Annotated[int, about("Time of the server in milliseconds.")]
-    request_id: Any = None
-
-
-class SocketError(Struct, forbid_unknown_fields=True):
-    """A command failed, or a topic cannot be read. The socket stays open unless the code is `slow_consumer`."""
-
-    op: Literal["error"]
-    code: Annotated[str, about("Code as in HTTP; `slow_consumer` before the server closes the socket with 1013.")]
-    message: str
-    detail: Annotated[Any, about("As in HTTP.")] = None
-    topic: Annotated[str | UnsetType, about("Topic that cannot be read.")] = UNSET
-    request_id: Any = None
-
-
-# Commands of a WebSocket with their answers. A command that fails is answered with SocketError.
-MESSAGES: dict[type[Struct], type[Struct]] = {
-    Subscribe: Subscribed,
-    Unsubscribe: Unsubscribed,
-    Publish: PublishAck,
-    Ping: Pong,
 }

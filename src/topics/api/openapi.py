@@ -7,8 +7,9 @@ import msgspec
 from topics import __version__
 from topics.api.common import ErrorResponse, RouterName, TopicName
 from topics.api.errors import STATUS_OF
-from topics.api.operation import ARROW, CONSUME, EVENT_STREAM, JSON, PROBE, PUBLIC, SCOPE_NAMES, Operation
+from topics.api.operation import ARROW, CONSUME, EVENT_STREAM, JSON, PROBE, PUBLIC, SCOPE_NAMES, MaxEntries, Operation
 from topics.api.operations import NOUNS, OPERATIONS
+from topics.model.limits import Limits
 
 SCHEMAS = "#/components/schemas/{name}"
 # Parameters in paths: their types and what they are.
@@ -33,6 +34,10 @@ def document() -> dict[str, Any]:
     refs = dict(zip(types, references, strict=True))
     for schema in schemas.values():
         _describe_defaults(schema)
+    for operation in OPERATIONS:
+        for entries in operation.max_entries:
+            assert operation.body is not None
+            _limit_entries(schemas[operation.body.__name__]["properties"][entries.field], entries)
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         for position, path in enumerate(operation.paths):
@@ -69,6 +74,16 @@ def _describe_defaults(schema: dict[str, Any]) -> None:
         if default is not None and default not in ("", [], {}):
             described = f"{field.get('description', '')} Default: {msgspec.json.encode(default).decode()}."
             field["description"] = described.strip()
+
+
+def _limit_entries(field: dict[str, Any], entries: MaxEntries) -> None:
+    """Add the most entries of a list or an object; the default of those that are a setting."""
+    limit = entries.limit if isinstance(entries.limit, int) else getattr(Limits(), entries.limit)
+    for schema in (field, *field.get("anyOf", ())):
+        if schema.get("type") == "array":
+            schema["maxItems"] = limit
+        elif schema.get("type") == "object":
+            schema["maxProperties"] = limit
 
 
 def scope_names(scope: int) -> list[str]:

@@ -210,11 +210,41 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class Command(Struct, frozen=True):
-    """An SQL statement, a WebSocket command or a system table: what it requires, and the operation it corresponds to."""
+    """An SQL statement or a WebSocket command: what it requires, and the operation that does the same over HTTP, if one does.
+
+    `request` and `response` are the messages of a WebSocket command and of its answer.
+    """
 
     name: str
     rule: Rule
     operation: str | None = None
+    request: type[Struct] | None = None
+    response: type[Struct] | None = None
+
+
+def command_of(
+    name: str,
+    operation: Operation,
+    fields: Mapping[str, str | None] | None = None,
+    *,
+    more: tuple[Name, ...] = (),
+    field_scopes: tuple[FieldScope, ...] = (),
+    request: type[Struct] | None = None,
+    response: type[Struct] | None = None,
+) -> Command:
+    """A command that does what the operation does: it requires the scope of the operation, for the same names in the same form.
+
+    `fields` says what the command calls a field of the operation, None for one that it does not have; `more` are names that the
+    operation does not have. `field_scopes` are given where a field of the command requires more than that of the operation.
+    """
+    renamed = fields or {}
+    names = []
+    for declared in operation.names:
+        field = renamed.get(declared.field, declared.field)
+        if field is not None:
+            names.append(Name("body", field, declared.kind, declared.label))
+    rule = Rule(operation.scope, (*names, *more), field_scopes or operation.field_scopes)
+    return Command(name, rule, operation.name, request, response)
 
 
 def reader(field: str) -> Callable[[Any], list[str]]:

@@ -16,7 +16,7 @@ CONSOLE_MEDIA = ("text/javascript; charset=utf-8", "text/css; charset=utf-8", "i
 class LoginBody(Struct):
     """The name and the password of a user."""
 
-    password: str
+    password: Annotated[str, about("Password of the user.")]
     username: Annotated[str | None, about("Required, under one of its three names.")] = None
     user: Annotated[str | None, about("Another name of the field `username`.")] = None
     name: Annotated[str | None, about("Another name of the field `username`.")] = None
@@ -25,25 +25,27 @@ class LoginBody(Struct):
 class LoggedIn(Response):
     """A token to send as `Authorization: Bearer ...`."""
 
-    access_token: str
-    token_type: str
+    access_token: Annotated[str, about("The token.")]
+    token_type: Annotated[str, about("bearer.")]
     expires_in: Annotated[int, about("Seconds.")]
-    role: str
+    role: Annotated[str, about("Role of the user.")]
 
 
 class Health(Response):
+    """The process answers."""
+
     status: Annotated[str, about("ok.")]
-    version: str
-    uptime_ms: int
+    version: Annotated[str, about("Version of the server.")]
+    uptime_ms: Annotated[int, about("Since the start of the server.")]
 
 
 class DegradedReason(Struct):
     """Something of the server's own work that fails."""
 
-    condition: str
-    reason: str
-    since_ms: int
-    failures: int
+    condition: Annotated[str, about("What fails.")]
+    reason: Annotated[str, about("Why.")]
+    since_ms: Annotated[int, about("How long it has failed.")]
+    failures: Annotated[int, about("How often it has failed.")]
     subject: Annotated[str | None, about("File concerned; absent when there is none.")] = None
 
 
@@ -51,9 +53,9 @@ class Ready(Response):
     """The server serves. It does its work even when it is degraded."""
 
     status: Annotated[str, about("ready.")]
-    wal_replay_complete: bool
-    topics: int
-    degraded: bool = False
+    wal_replay_complete: Annotated[bool, about("Whether recovery is complete.")]
+    topics: Annotated[int, about("Number of topics.")]
+    degraded: Annotated[bool, about("Whether some of the server's own work fails.")] = False
     reasons: Annotated[list[DegradedReason], about("Absent unless the server is degraded; at most 100.")] = field(
         default_factory=list
     )
@@ -62,13 +64,13 @@ class Ready(Response):
 class Metrics(Response):
     """Every metric by name. Those with labels are objects; `topics` lists the topics one by one."""
 
-    topics: list[dict[str, Any]]
+    topics: Annotated[list[dict[str, Any]], about("The topics, one by one, up to a limit.")]
 
 
 class WhoAmI(Response):
     """The caller and what it may do."""
 
-    name: str
+    name: Annotated[str, about("Name of the key or the user.")]
     scopes: Annotated[list[str], about("read, write, delete, admin, consume.")]
     prefixes: Annotated[list[str], about("Names that it may touch begin with one of these; empty for all names.")]
     credentials_required: Annotated[bool, about("False when the server has no keys and no users.")]
@@ -79,42 +81,42 @@ class OverviewWarning(Struct):
 
     kind: Annotated[str, about("degraded, disk, dead_letters, lagging_group, pipeline or router.")]
     severity: Annotated[str, about("critical, warning or info.")]
-    message: str
-    topic: str | None = None
-    group: str | None = None
-    pipeline: str | None = None
-    router: str | None = None
+    message: Annotated[str, about("What needs attention.")]
+    topic: Annotated[str | None, about("The topic, if it is about one.")] = None
+    group: Annotated[str | None, about("Name of the group, if it is about one.")] = None
+    pipeline: Annotated[str | None, about("The pipeline, if it is about one.")] = None
+    router: Annotated[str | None, about("The router, if it is about one.")] = None
 
 
 class Sample(Struct):
     """Figures of one moment; rates are those since the sample before."""
 
-    ts: int
-    appended_per_s: float
-    read_per_s: float
-    wal_bytes_per_s: float
-    loop_lag_ms: float
+    ts: Annotated[int, about("Time of the sample, in Unix milliseconds.")]
+    appended_per_s: Annotated[float, about("Records appended a second.")]
+    read_per_s: Annotated[float, about("Records read a second.")]
+    wal_bytes_per_s: Annotated[float, about("Bytes written to the log a second.")]
+    loop_lag_ms: Annotated[float, about("Delay of the event loop.")]
     sync_ms: Annotated[float | None, about("Mean duration of the syncs since the sample before; null without any.")]
-    connections: int
-    streams: int
+    connections: Annotated[int, about("Open connections.")]
+    streams: Annotated[int, about("Streams and WebSockets.")]
 
 
 class Overview(Response):
     """How the server is doing."""
 
-    version: str
-    uptime_ms: int
-    topics: int
-    records: int
-    bytes: int
-    records_appended_total: int
-    records_read_total: int
-    disk_free_bytes: int
-    disk_total_bytes: int
-    memory_bytes: int
-    loop_lag_ms: float
-    loop_lag_max_ms: float
-    connections: int
+    version: Annotated[str, about("Version of the server.")]
+    uptime_ms: Annotated[int, about("Since the start of the server.")]
+    topics: Annotated[int, about("Number of topics.")]
+    records: Annotated[int, about("Number of records.")]
+    bytes: Annotated[int, about("Bytes of the records.")]
+    records_appended_total: Annotated[int, about("Records appended since the start.")]
+    records_read_total: Annotated[int, about("Records read since the start.")]
+    disk_free_bytes: Annotated[int, about("Free bytes of the disk.")]
+    disk_total_bytes: Annotated[int, about("Size of the disk.")]
+    memory_bytes: Annotated[int, about("Resident memory of the process.")]
+    loop_lag_ms: Annotated[float, about("Delay of the event loop.")]
+    loop_lag_max_ms: Annotated[float, about("Largest delay of the event loop.")]
+    connections: Annotated[int, about("Open connections.")]
     streams: Annotated[int, about("Streams and WebSockets among them.")]
     warnings: Annotated[list[OverviewWarning], about("At most 100, the most severe first.")]
     history: Annotated[list[Sample], about("The last five minutes.")]
@@ -123,20 +125,20 @@ class Overview(Response):
 class Root(Struct):
     """What this server is, for clients that want JSON."""
 
-    name: str
-    version: str
-    docs: str
-    openapi: str
-    health: str
+    name: Annotated[str, about("topics.")]
+    version: Annotated[str, about("Version of the server.")]
+    docs: Annotated[str, about("Path of the reference.")]
+    openapi: Annotated[str, about("Path of the OpenAPI document.")]
+    health: Annotated[str, about("Path of the health check.")]
     console: Annotated[str | None, about("null when the console is off (TOPICS_CONSOLE=0).")]
 
 
 class OpenApi(Struct):
     """This API as an OpenAPI 3.1 document."""
 
-    openapi: str
-    info: dict[str, Any]
-    paths: dict[str, Any]
+    openapi: Annotated[str, about("Version of OpenAPI.")]
+    info: Annotated[dict[str, Any], about("Title and version.")]
+    paths: Annotated[dict[str, Any], about("The operations, by path and method.")]
 
 
 OPERATIONS = (

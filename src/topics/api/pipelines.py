@@ -47,49 +47,53 @@ class PipelineReport(Struct):
 class JobStatus(Struct):
     """One job of a pipeline as it was reported; what is not known is null."""
 
-    name: str
-    kind: str
-    state: str
-    rows: int = 0
-    rows_per_s: float = 0.0
-    lag: int | None = None
-    last_batch: int | None = None
-    batch_ms: float | None = None
-    restarts: int = 0
-    error: str | None = None
-    notes: dict[str, Any] = {}
-    lag_s: float | None = None
-    bytes: int | None = None
-    latency_ms: float | None = None
+    name: Annotated[str, about("Name of the job.")]
+    kind: Annotated[str, about("What the job does.")]
+    state: Annotated[str, about("starting, running, waiting, failed or stopped.")]
+    rows: Annotated[int, about("Rows that were processed.")] = 0
+    rows_per_s: Annotated[float, about("Rows a second.")] = 0.0
+    lag: Annotated[int | None, about("Records behind.")] = None
+    last_batch: Annotated[int | None, about("Number of the last batch.")] = None
+    batch_ms: Annotated[float | None, about("Duration of the last batch.")] = None
+    restarts: Annotated[int, about("Restarts after failures.")] = 0
+    error: Annotated[str | None, about("Last error.")] = None
+    notes: Annotated[dict[str, Any], about("Further figures.")] = {}
+    lag_s: Annotated[float | None, about("Age in seconds of what the job has yet to read.")] = None
+    bytes: Annotated[int | None, about("Bytes that were read.")] = None
+    latency_ms: Annotated[float | None, about("From a change to its routed record.")] = None
 
 
 class PipelineInfo(Response):
     """A pipeline as it reported last; its state is `lost` when that is more than 15 s ago."""
 
-    pipeline: str
-    state: str
-    master: str | None
-    started_ts: int | None
-    reported_ts: int
+    pipeline: Annotated[str, about("Name of the pipeline.")]
+    state: Annotated[str, about("starting, running, stopping, stopped or lost.")]
+    master: Annotated[str | None, about("Spark master.")]
+    started_ts: Annotated[int | None, about("Start, in Unix milliseconds.")]
+    reported_ts: Annotated[int, about("Last report, in Unix milliseconds.")]
     stop: Annotated[bool, about("Whether it was asked to stop.")]
-    jobs: list[JobStatus]
+    jobs: Annotated[list[JobStatus], about("Its jobs.")]
 
 
 class PipelineList(Response):
-    pipelines: list[PipelineInfo]
+    """Pipelines."""
+
+    pipelines: Annotated[list[PipelineInfo], about("The pipelines.")]
 
 
 class PipelineOrders(Response):
     """Whether the pipeline is asked to stop."""
 
-    pipeline: str
-    stop: bool
+    pipeline: Annotated[str, about("Name of the pipeline.")]
+    stop: Annotated[bool, about("Whether it is asked to stop.")]
     state: Annotated[str | None, about("Only in the response to a stop.")] = None
 
 
 class PipelineGone(Response):
-    pipeline: str
-    deleted: bool
+    """A pipeline that was forgotten."""
+
+    pipeline: Annotated[str, about("Name of the pipeline.")]
+    deleted: Annotated[bool, about("False when there was no such pipeline.")]
 
 
 _INFO = {

@@ -77,47 +77,47 @@ class WorkQuery(Struct):
 class Job(Record, kw_only=True):
     """A leased job. Ack it before `deadline`, or extend the lease."""
 
-    lease_id: str
+    lease_id: Annotated[str, about("The lease, for ack, nack and extend.")]
     deadline: Annotated[int, about("When the lease ends, in Unix milliseconds.")]
     deliveries: Annotated[int, about("How often the job was delivered, this time included.")]
-    topic: str = ""
+    topic: Annotated[str, about("Name of the topic.")] = ""
 
 
 class Claimed(Response):
     """Leased jobs, oldest first; none when there are none to claim."""
 
-    topic: str
-    claimed: list[Job]
-    count: int
+    topic: Annotated[str, about("Name of the topic.")]
+    claimed: Annotated[list[Job], about("The jobs.")]
+    count: Annotated[int, about("Number of jobs.")]
     ready: Annotated[int, about("Jobs that can still be claimed.")]
 
 
 class Acked(Response):
     """Finished jobs."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     skipped: Annotated[list[int], about("Jobs that this worker does not hold.")]
-    acked: int = 0
-    ready: int = 0
-    in_flight: int = 0
+    acked: Annotated[int, about("Jobs that were finished.")] = 0
+    ready: Annotated[int, about("Jobs that can be claimed.")] = 0
+    in_flight: Annotated[int, about("Jobs that are leased.")] = 0
 
 
 class Nacked(Response):
     """Returned jobs."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     skipped: Annotated[list[int], about("Jobs that this worker does not hold.")]
-    nacked: int = 0
-    ready: int = 0
-    in_flight: int = 0
+    nacked: Annotated[int, about("Jobs that were returned.")] = 0
+    ready: Annotated[int, about("Jobs that can be claimed.")] = 0
+    in_flight: Annotated[int, about("Jobs that are leased.")] = 0
 
 
 class Extended(Response):
     """Jobs with longer leases."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     skipped: Annotated[list[int], about("Jobs that this worker does not hold.")]
-    extended: int = 0
+    extended: Annotated[int, about("Leases that were extended.")] = 0
     deadlines: Annotated[dict[str, int], about("By seq, when the lease ends, in Unix milliseconds.")] = field(
         default_factory=dict
     )
@@ -131,12 +131,12 @@ class JobsQuery(Struct):
 class QueuedJob(Struct):
     """A job as an operator sees it. Looking at it leases nothing."""
 
-    seq: int
-    partition: int
+    seq: Annotated[int, about("Seq of the record.")]
+    partition: Annotated[int, about("Number of the partition.")]
     ts: Annotated[int, about("When it was appended, in Unix milliseconds.")]
-    data: Any
+    data: Annotated[Any, about("The payload: the JSON that was appended.")]
     deliveries: Annotated[int, about("How often it was delivered; with the current delivery, for a leased job.")]
-    tag: str | None = None
+    tag: Annotated[str | None, about("Tag of the record.")] = None
     node: Annotated[str | None, about("In flight: who holds it.")] = None
     lease_id: Annotated[str | None, about("In flight: the lease, for ack, nack and extend.")] = None
     deadline: Annotated[int | None, about("In flight: when the lease ends, in Unix milliseconds.")] = None
@@ -146,11 +146,11 @@ class QueuedJob(Struct):
 class QueuedJobs(Response):
     """Jobs in one state: ready ones in the order of delivery, leased ones by deadline, delayed ones by time."""
 
-    topic: str
-    state: str
+    topic: Annotated[str, about("Name of the topic.")]
+    state: Annotated[str, about("State of the listed jobs.")]
     total: Annotated[int, about("Jobs in this state.")]
     counts: JobCounts
-    jobs: list[QueuedJob]
+    jobs: Annotated[list[QueuedJob], about("The jobs.")]
 
 
 class RedriveBody(Struct):
@@ -165,12 +165,12 @@ class RedriveBody(Struct):
 class Redriven(Response):
     """Dead letters that are jobs again."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     moved: Annotated[int, about("Jobs that were moved, or would be.")]
     queues: Annotated[dict[str, int], about("By queue, how many went there.")]
     skipped: Annotated[int, about("Records that did not come from a queue, or whose queue is gone or full.")] = 0
     remaining: Annotated[int, about("More than one request moves: send it again.")] = 0
-    dry_run: bool = False
+    dry_run: Annotated[bool, about("Whether nothing was changed.")] = False
 
 
 OPERATIONS = (

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from topics.api.errors import STATUS_OF
-from topics.api.live import COMMANDS
+from topics.api.live import COMMANDS, ErrorMessage
 from topics.api.openapi import PATH_PARAMETERS, query_schemas, scope_names
 from topics.api.operation import ANY_KEY, ARROW, COMMON_ERRORS, JSON, PROBE, PUBLIC, Command, Name, Operation, Rule
 from topics.api.operations import NOUNS, OPERATIONS
@@ -47,6 +47,7 @@ def markdown() -> str:
         "",
         *_markdown_commands(COMMANDS, "op"),
         "",
+        *_markdown_messages(),
     ]
     lines += [
         "## SQL statements",
@@ -72,6 +73,12 @@ def html() -> str:
         navigation.append(f'<a href="#{anchor}">{title}</a>')
         rows = [(name, _needs_of(each), each.operation or "") for name, each in commands.items()]
         parts.append(f'<h2 id="{anchor}">{title}</h2>' + _html_table((key, "requires", "operation"), rows))
+        if commands is COMMANDS:
+            parts += [
+                f"<p>{_html_text(name)}</p>"
+                + _html_table(("field", "type", ""), [(f"`{field}`", kind, text) for field, kind, text in fields])
+                for name, fields in _message_tables()
+            ]
     return _PAGE.format(
         style=_STYLE,
         script=_SCRIPT,
@@ -167,8 +174,22 @@ def _tables(operation: Operation) -> list[tuple[str, list[Row]]]:
     return tables
 
 
+def _message_tables() -> list[tuple[str, list[Row]]]:
+    """The messages of a WebSocket, with the types that they use: each command, its answer, and the error."""
+    tables: dict[str, list[Row]] = {}
+    for op, command in COMMANDS.items():
+        for title, kind, name in (
+            ("Message", command.request, f"`{op}`"),
+            ("Answer", command.response, f"Answer to `{op}`"),
+        ):
+            for table, rows in _type_tables(title, kind) if kind is not None else ():
+                tables.setdefault(name if table == title else table.partition(": ")[2], rows)
+    tables.update([("Answer to a command that is refused", _type_tables("Answer", ErrorMessage)[0][1])])
+    return list(tables.items())
+
+
 def _type_tables(title: str, kind: type) -> list[tuple[str, list[Row]]]:
-    rows = type_rows(kind, is_request=title == "Body")
+    rows = type_rows(kind, is_request=title in ("Body", "Message"))
     return [(f"{title}: `{name}`" if name else title, fields) for name, fields in rows]
 
 
@@ -229,11 +250,18 @@ def _markdown_operation(operation: Operation) -> list[str]:
     lines += [f"- {name}: {text}" for name, text in _facts(operation)]
     lines.append("")
     for title, rows in _tables(operation):
-        lines += [f"{title}:", "", "| field | type | |", "|---|---|---|"]
-        lines += [f"| `{name}` | {_cell(kind)} | {_cell(text)} |" for name, kind, text in rows]
-        lines.append("")
+        lines += _markdown_fields(title, rows)
     lines += ["```", *_example(operation), "```", ""]
     return lines
+
+
+def _markdown_fields(title: str, rows: list[Row]) -> list[str]:
+    lines = [f"{title}:", "", "| field | type | |", "|---|---|---|"]
+    return [*lines, *[f"| `{name}` | {_cell(kind)} | {_cell(text)} |" for name, kind, text in rows], ""]
+
+
+def _markdown_messages() -> list[str]:
+    return [line for title, rows in _message_tables() for line in _markdown_fields(title, rows)]
 
 
 def _markdown_commands(commands: dict[str, Command], key: str) -> list[str]:

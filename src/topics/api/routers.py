@@ -37,14 +37,14 @@ class RoutersQuery(PageQuery):
 class RouterInfo(Response):
     """A router. A list leaves out the options, and a PUT the counters."""
 
-    router: str
-    source: str
-    dest: str
-    guarantee: str = "at_least_once"
-    preserve_node: bool = True
-    preserve_tag: bool = True
+    router: Annotated[str, about("Name of the router.")]
+    source: Annotated[str, about("Topic that is read.")]
+    dest: Annotated[str, about("Topic that is written.")]
+    guarantee: Annotated[str, about("at_least_once or exactly_once.")] = "at_least_once"
+    preserve_node: Annotated[bool, about("Whether records keep their node.")] = True
+    preserve_tag: Annotated[bool, about("Whether records keep their tag.")] = True
     filter: Annotated[Any, about("The tag predicate, or null.")] = None
-    allow_cycle: bool = False
+    allow_cycle: Annotated[bool, about("Whether the router may close a cycle.")] = False
     created: Annotated[bool, about("PUT only: whether the router is new.")] = False
     forwarded_total: Annotated[int, about("Records forwarded so far.")] = 0
     lag: Annotated[int, about("Seqs of the source that the router has yet to examine; in a list with `details`.")] = 0
@@ -54,12 +54,14 @@ class RouterInfo(Response):
 class RouterPage(Response):
     """A page of routers, by name."""
 
-    routers: list[RouterInfo]
+    routers: Annotated[list[RouterInfo], about("The routers.")]
     next_cursor: Annotated[str | None, about("Cursor of the next page; absent on the last one.")] = None
 
 
 class RouterDropped(Response):
-    router: str
+    """A router that was deleted."""
+
+    router: Annotated[str, about("Name of the router.")]
     deleted: Annotated[bool, about("False when there was no such router.")]
 
 

@@ -4,9 +4,21 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from topics.api import archives, groups, topics
 from topics.api.common import Response, Tombstone, about
-from topics.api.groups import CONSUME_GROUP
-from topics.api.operation import ADMIN, ANY_KEY, DELETE, READ, WRITE_ERRORS, Command, Example, Name, Operation, Rule
+from topics.api.operation import (
+    ADMIN,
+    ANY_KEY,
+    DELETE,
+    READ,
+    WRITE_ERRORS,
+    Command,
+    Example,
+    Name,
+    Operation,
+    Rule,
+    command_of,
+)
 
 
 class SqlBody(Struct):
@@ -21,9 +33,9 @@ class SqlBody(Struct):
 class SqlResult(Response):
     """What a statement answers. CONSUME also has the fields of a poll."""
 
-    columns: list[str]
-    rows: list[list[Any]]
-    message: str | None = None
+    columns: Annotated[list[str], about("Names of the columns.")]
+    rows: Annotated[list[list[Any]], about("The rows, each with one value for every column.")]
+    message: Annotated[str | None, about("What was done, for people.")] = None
     next_offset: Annotated[int, about("CONSUME: offset of the next message.")] | UnsetType = UNSET
     has_more: Annotated[bool, about("CONSUME: whether there are more messages.")] | UnsetType = UNSET
     tombstone: Annotated[Tombstone | None, about("CONSUME: set when messages were lost.")] | UnsetType = UNSET
@@ -47,36 +59,41 @@ OPERATIONS = (
     ),
 )  # fmt: skip
 
-_TOPIC = Name("body", "topic")
+_BY_NAME = {operation.name: operation for module in (archives, groups, topics) for operation in module.OPERATIONS}
+_TOPIC = Name("body", "topic", "topic", "topic")
 _ALIASED = Name("body", "topic", "aliased_topic")
 _TABLE = Name("body", "table", "table")
 
-# What each statement requires, by its class in `topics.sql.statements`, and the operation that does the same over HTTP.
+
+def _as(operation: str, name: str, fields: dict[str, str | None] | None = None, more: tuple[Name, ...] = ()) -> Command:
+    return command_of(name, _BY_NAME[operation], fields, more=more)
+
+
+_OPTIONS: dict[str, str | None] = {"dead_letter": "options.dead_letter", "uri": "options.uri"}
+_GROUP: dict[str, str | None] = {"topic|topic_id": "topic"}
+# What each statement requires, by its class in `topics.sql.statements`. A statement that does what an operation does requires the
+# same as the operation; the others have no operation, and are declared here.
 STATEMENTS = {
     command.name: command
     for command in (
-        Command(
-            "CreateTopic",
-            Rule(ADMIN, (_TOPIC, Name("body", "options.alias"), Name("body", "options.dead_letter"))),
-            "put_topic",
-        ),
-        Command("DropTopic", Rule(DELETE, (_TOPIC,)), "delete_topic"),
-        Command("ClearTopic", Rule(DELETE, (_TOPIC,)), "delete_records"),
+        _as("put_topic", "CreateTopic", _OPTIONS, (Name("body", "options.alias"),)),
+        _as("delete_topic", "DropTopic"),
+        _as("delete_records", "ClearTopic"),
         Command("AddSource", Rule(ADMIN, (_TOPIC, _TABLE))),
         Command("DropSource", Rule(ADMIN, (_TOPIC, _TABLE))),
-        Command("SetRetention", Rule(ADMIN, (_TOPIC,)), "put_topic"),
-        Command("ClearRetention", Rule(ADMIN, (_TOPIC,)), "put_topic"),
+        _as("put_topic", "SetRetention", {"dead_letter": None}),
+        _as("put_topic", "ClearRetention", {"dead_letter": None}),
         Command("SetAlias", Rule(ADMIN, (_TOPIC, Name("body", "alias")))),
-        Command("SetArchive", Rule(ADMIN, (_ALIASED, Name("body", "options.uri", "archive_location"))), "put_archive"),
-        Command("ClearArchive", Rule(DELETE, (_ALIASED,)), "delete_archive"),
-        Command("Consume", Rule(CONSUME_GROUP, (_ALIASED,)), "consume"),
-        Command("Ack", Rule(CONSUME_GROUP, (_ALIASED,)), "group_ack"),
-        Command("ResetGroup", Rule(CONSUME_GROUP, (_ALIASED,)), "group_seek"),
+        _as("put_archive", "SetArchive", _OPTIONS),
+        _as("delete_archive", "ClearArchive"),
+        _as("consume", "Consume", _GROUP),
+        _as("group_ack", "Ack", _GROUP),
+        _as("group_seek", "ResetGroup", _GROUP),
         Command("DropGroup", Rule(DELETE, (_ALIASED,))),
         # The rows of these are limited to what the caller may touch.
-        Command("ShowTopics", Rule(READ), "list_topics"),
-        Command("ShowGroups", Rule(READ, (_ALIASED,))),
-        Command("DescribeTopic", Rule(READ, (_ALIASED,)), "get_topic"),
+        _as("list_topics", "ShowTopics"),
+        _as("list_groups", "ShowGroups"),
+        _as("get_topic", "DescribeTopic"),
         Command("Select", Rule(READ, (Name("body", "tables[]", "system_table"),))),
     )
 }

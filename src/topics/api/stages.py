@@ -22,26 +22,28 @@ class StageBody(AppendBody):
 class Staged(Response):
     """A stage: records that cannot be read until a commit names it."""
 
-    stage_id: str
-    topic: str
-    count: int
-    bytes: int
+    stage_id: Annotated[str, about("Id of the stage.")]
+    topic: Annotated[str, about("Name of the topic.")]
+    count: Annotated[int, about("Number of records.")]
+    bytes: Annotated[int, about("Bytes of the records.")]
     expires_at: Annotated[int, about("When the stage expires, in Unix milliseconds.")]
     ttl_ms: Annotated[int, about("How long a stage lives unless it is renewed.")] = 0
 
 
 class StageDropped(Response):
-    stage_id: str
-    deleted: bool
+    """A stage that was deleted."""
+
+    stage_id: Annotated[str, about("Id of the stage.")]
+    deleted: Annotated[bool, about("False when there was no such stage.")]
 
 
 class StagesRenewed(Response):
     """Stages of a producer that live longer."""
 
-    producer: str
+    producer: Annotated[str, about("Name of the producer.")]
     renewed: Annotated[int, about("How many stages were renewed.")]
-    expires_at: int
-    ttl_ms: int
+    expires_at: Annotated[int, about("When the stages expire, in Unix milliseconds.")]
+    ttl_ms: Annotated[int, about("How long stages live.")]
 
 
 class CommitWrite(AppendBody, kw_only=True):
@@ -78,32 +80,32 @@ class CommitBody(Struct):
 class Placed(Struct):
     """Where records were placed."""
 
-    topic: str
-    partition: int
-    first_seq: int
-    last_seq: int
-    count: int
+    topic: Annotated[str, about("Name of the topic.")]
+    partition: Annotated[int, about("Number of the partition.")]
+    first_seq: Annotated[int, about("First seq.")]
+    last_seq: Annotated[int, about("Last seq.")]
+    count: Annotated[int, about("Number of records.")]
     stage_id: Annotated[str | None, about("Absent for `writes`.")] = None
 
 
 class Committed(Response):
     """`deduped`: the producer had committed this batch before, and nothing was done."""
 
-    deduped: bool
-    count: int
-    results: list[Placed]
+    deduped: Annotated[bool, about("Whether the batch was committed before: nothing was done.")]
+    count: Annotated[int, about("Number of records that were appended.")]
+    results: Annotated[list[Placed], about("Where the records are.")]
     producer: Annotated[str | None, about("Absent without a producer, as are `batch` and `fence`.")] = None
-    batch: int | None = None
+    batch: Annotated[int | None, about("Number of the batch.")] = None
     fence: Annotated[int | None, about("Last batch of the producer.")] = None
 
 
 class Producer(Response):
     """What a producer committed last."""
 
-    producer: str
-    batch: int
-    ts: int
-    results: list[Placed] = field(default_factory=list)
+    producer: Annotated[str, about("Name of the producer.")]
+    batch: Annotated[int, about("Number of the batch.")]
+    ts: Annotated[int, about("When it committed, in Unix milliseconds.")]
+    results: Annotated[list[Placed], about("Where the records are.")] = field(default_factory=list)
 
 
 OPERATIONS = (

@@ -55,70 +55,74 @@ class ChangesBody(Struct):
 class TableInfo(Response):
     """A table that is known to the server."""
 
-    table: str
-    kind: str
-    location: str | None
-    key_columns: list[str]
-    columns: dict[str, str]
+    table: Annotated[str, about("Name of the table.")]
+    kind: Annotated[str, about("Kind of the table.")]
+    location: Annotated[str | None, about("Where the table is; null if it is not known.")]
+    key_columns: Annotated[list[str], about("Columns of the key.")]
+    columns: Annotated[dict[str, str], about("Types of the columns, by name; empty if they are not known.")]
     topic: Annotated[str, about("Topic that holds its changes.")]
-    created_at: int
+    created_at: Annotated[int, about("Unix time in milliseconds.")]
     created: Annotated[bool, about("PUT only: whether the table is new.")] = False
 
 
 class TablePage(Response):
     """A page of tables. `version` rises whenever one of all tables changes."""
 
-    tables: list[TableInfo]
-    next_cursor: str | None = None
-    version: int = 0
+    tables: Annotated[list[TableInfo], about("The tables.")]
+    next_cursor: Annotated[str | None, about("Cursor of the next page; absent on the last one.")] = None
+    version: Annotated[int, about("Version of all tables.")] = 0
 
 
 class TableGone(Response):
-    table: str
-    deleted: bool
+    """A table that was deleted."""
+
+    table: Annotated[str, about("Name of the table.")]
+    deleted: Annotated[bool, about("False when there was no such table.")]
 
 
 class RefusedChange(Struct):
     """An event that was not kept, by its place in the request."""
 
-    index: int
-    message: str
+    index: Annotated[int, about("Position in the request.")]
+    message: Annotated[str, about("Why it was refused.")]
 
 
 class ChangePlace(Struct):
     """Where events were placed in the change topic."""
 
-    partition: int
-    first_seq: int
-    last_seq: int
-    count: int
+    partition: Annotated[int, about("Number of the partition.")]
+    first_seq: Annotated[int, about("First seq.")]
+    last_seq: Annotated[int, about("Last seq.")]
+    count: Annotated[int, about("Number of records.")]
 
 
 class ChangesSent(Response):
     """What became of change events: those in `refused` were not kept."""
 
-    topic: str
-    appended: int
+    topic: Annotated[str, about("Topic that holds the changes.")]
+    appended: Annotated[int, about("Changes that were appended.")]
     duplicates: Annotated[int, about("Events whose position was known: kept once.")]
     tombstones: Annotated[int, about("Events that say only that a key is gone; not kept.")]
-    refused: list[RefusedChange]
-    last_seq: int | None = None
-    table: str = ""
-    results: list[ChangePlace] = field(default_factory=list)
+    refused: Annotated[list[RefusedChange], about("Changes that were refused.")]
+    last_seq: Annotated[int | None, about("Highest seq of the appended changes.")] = None
+    table: Annotated[str, about("Name of the table.")] = ""
+    results: Annotated[list[ChangePlace], about("Where the records are.")] = field(default_factory=list)
 
 
 class RouteInfo(Struct):
     """One source of a topic; `version` names it."""
 
-    topic_id: str
-    partitions: int
-    table_id: str
-    op: str
-    payload_mode: str
-    version: int
-    filter_expr: str | None = None
-    partition_key_expr: str | None = None
-    key_columns: list[str] = []
+    topic_id: Annotated[str, about("Name of the topic.")]
+    partitions: Annotated[int, about("Number of partitions of the topic.")]
+    table_id: Annotated[str, about("Name of the table.")]
+    op: Annotated[str, about("Insert, Update or Delete.")]
+    payload_mode: Annotated[str, about("Key, Full or Diff.")]
+    version: Annotated[int, about("Version of the routes when it was added.")]
+    filter_expr: Annotated[str | None, about("Condition on a change; null for all changes.")] = None
+    partition_key_expr: Annotated[
+        str | None, about("Expression whose hash selects the partition; null for the key.")
+    ] = None
+    key_columns: Annotated[list[str], about("Columns of the key.")] = []
     start: Annotated[str, about("Latest, or Earliest for a route that replays the change topic.")] = "Latest"
     starts_at: Annotated[ChangePosition | None, about("First changes that are routed; null for all.")] = None
 
@@ -129,9 +133,9 @@ class RouteList(Response):
     `hidden` counts routes from tables that the key may touch to topics that it may not.
     """
 
-    version: int
-    routes: list[RouteInfo]
-    hidden: int = 0
+    version: Annotated[int, about("Version of all routes.")]
+    routes: Annotated[list[RouteInfo], about("The routes.")]
+    hidden: Annotated[int, about("Routes from tables that the key may touch to topics that it may not.")] = 0
 
 
 OPERATIONS = (

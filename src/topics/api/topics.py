@@ -24,7 +24,6 @@ from topics.model.batch import AppendBody
 from topics.model.config import ConfigChange, TopicConfig
 
 TOPIC = Name("path", "topic", "topic", "topic")
-UNCHECKED_TOPIC = Name("path", "topic")
 ALIASED_TOPIC = Name("path", "topic", "aliased_topic")
 CHECKED_ALIASED_TOPIC = Name("path", "topic", "aliased_topic", "topic")
 TOPIC_PATH = "/v0/topics/{topic}"
@@ -44,7 +43,7 @@ class Config(TopicConfig, frozen=True):
 class Configured(Response):
     """The topic after a PUT."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     created: Annotated[bool, about("Whether the topic is new.")]
     config: Config
     dry_run: Annotated[bool, about("Only with `dry_run`.")] = False
@@ -74,29 +73,29 @@ class QueueCounts(Struct):
 class PartitionInfo(Struct):
     """One partition of a topic with several."""
 
-    partition: int
-    head_seq: int
-    earliest_seq: int
-    count: int
-    bytes: int
+    partition: Annotated[int, about("Number of the partition.")]
+    head_seq: Annotated[int, about("Highest seq that was assigned.")]
+    earliest_seq: Annotated[int, about("Lowest seq that can be read.")]
+    count: Annotated[int, about("Number of records.")]
+    bytes: Annotated[int, about("Bytes of the records.")]
 
 
 class TopicInfo(Response):
     """The state of a topic."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     head_seq: Annotated[int, about("Highest seq that was assigned in partition 0.")]
     earliest_seq: Annotated[int, about("Lowest seq that can be read in partition 0.")]
     next_seq: Annotated[int, about("Seq of the next record in partition 0.")]
     count: Annotated[int, about("Records of all partitions.")]
     bytes: Annotated[int, about("Bytes of all partitions.")]
     config: Config
-    effective_priority: int
+    effective_priority: Annotated[int, about("Priority under load: the fixed one, or that from the last read.")]
     type: Annotated[str, about("log or queue.")] = "log"
     epoch: Annotated[int, about("Distinguishes this topic from earlier ones of the same name.")] = 0
-    last_write_ts: int | None = None
-    last_read_ts: int | None = None
-    queue: QueueCounts | None = None
+    last_write_ts: Annotated[int | None, about("Last append, in Unix milliseconds.")] = None
+    last_read_ts: Annotated[int | None, about("Last read, in Unix milliseconds.")] = None
+    queue: Annotated[QueueCounts | None, about("Only of queues: counts of its jobs.")] = None
     partitions: Annotated[list[PartitionInfo], about("Only for topics with several partitions.")] = field(
         default_factory=list
     )
@@ -105,24 +104,24 @@ class TopicInfo(Response):
 class TopicSummary(Struct):
     """A topic in a list."""
 
-    topic: str
-    head_seq: int
-    earliest_seq: int
-    count: int
-    bytes: int
-    durable: bool
-    effective_priority: int
+    topic: Annotated[str, about("Name of the topic.")]
+    head_seq: Annotated[int, about("Highest seq that was assigned.")]
+    earliest_seq: Annotated[int, about("Lowest seq that can be read.")]
+    count: Annotated[int, about("Number of records.")]
+    bytes: Annotated[int, about("Bytes of the records.")]
+    durable: Annotated[bool, about("Whether an acknowledged write survives a power cut.")]
+    effective_priority: Annotated[int, about("Priority under load: the fixed one, or that from the last read.")]
 
 
 class TopicRow(Struct):
     """A topic in the result of a search."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     type: Annotated[str, about("log or queue.")]
-    durability: str
-    partitions: int
-    count: int
-    bytes: int
+    durability: Annotated[str, about("Where a write is stored when it is acknowledged.")]
+    partitions: Annotated[int, about("Number of partitions.")]
+    count: Annotated[int, about("Number of records.")]
+    bytes: Annotated[int, about("Bytes of the records.")]
     append_per_s: Annotated[float | None, about("Records appended a second; null until two samples are there.")]
     remove_per_s: Annotated[
         float | None, about("Records removed a second: finished jobs, deleted and dropped records.")
@@ -131,7 +130,7 @@ class TopicRow(Struct):
     lag_records: Annotated[int, about("Lag of the group that is farthest behind.")]
     lag_seconds: Annotated[float, about("The same in seconds.")]
     lost: Annotated[int, about("Seqs whose records were lost to a cap, their age, a power cut or damage.")]
-    last_write_ts: int | None
+    last_write_ts: Annotated[int | None, about("Last append, in Unix milliseconds.")]
     queue: Annotated[JobCounts | None, about("Only of queues.")] = None
 
 
@@ -139,16 +138,16 @@ class TopicSearch(Response):
     """A part of all topics that match, in the order that was asked for."""
 
     total: Annotated[int, about("Topics that match.")]
-    offset: int
-    topics: list[TopicRow]
+    offset: Annotated[int, about("Position of the first entry.")]
+    topics: Annotated[list[TopicRow], about("The topics of the page.")]
 
 
 class SeqRange(Struct):
     """Seqs with the same fate."""
 
     kind: Annotated[str, about("live, evicted (by a cap or age), lost (by a power cut or damage) or deleted.")]
-    first_seq: int
-    last_seq: int
+    first_seq: Annotated[int, about("First seq.")]
+    last_seq: Annotated[int, about("Last seq.")]
     reason: Annotated[str | None, about("cap, ttl, mixed, restart, damage or source.")] = None
     since_ts: Annotated[int | None, about("When the first live record was appended.")] = None
     until_ts: Annotated[int | None, about("They are older than this.")] = None
@@ -157,24 +156,24 @@ class SeqRange(Struct):
 class SeqRanges(Response):
     """All seqs of a partition that were ever assigned, as ranges in order."""
 
-    topic: str
-    partition: int
-    head_seq: int
-    ranges: list[SeqRange]
+    topic: Annotated[str, about("Name of the topic.")]
+    partition: Annotated[int, about("Number of the partition.")]
+    head_seq: Annotated[int, about("Highest seq that was assigned.")]
+    ranges: Annotated[list[SeqRange], about("Ranges of seqs that can be read, in order.")]
     truncated: Annotated[bool, about("Whether there are older ranges that are not listed.")] = False
 
 
 class TopicPage(Response):
     """A page of topics, by name."""
 
-    topics: list[TopicSummary]
+    topics: Annotated[list[TopicSummary], about("The topics.")]
     next_cursor: Annotated[str | None, about("Cursor of the next page; absent on the last one.")] = None
 
 
 class Dropped(Response):
     """The outcome of deleting a topic."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     deleted: Annotated[bool, about("False when there was no such topic.")]
     routers_removed: Annotated[list[str], about("Routers from and to the topic, which are deleted with it.")] = field(
         default_factory=list
@@ -184,11 +183,11 @@ class Dropped(Response):
 class Appended(Response):
     """The seqs of appended records."""
 
-    topic: str
-    first_seq: int
-    last_seq: int
+    topic: Annotated[str, about("Name of the topic.")]
+    first_seq: Annotated[int, about("Seq of the first record.")]
+    last_seq: Annotated[int, about("Seq of the last record.")]
     head_seq: Annotated[int, about("Highest seq of the partition.")]
-    count: int
+    count: Annotated[int, about("Number of records that were appended.")]
     created: Annotated[bool, about("Whether this write created the topic.")]
     deduped: Annotated[bool, about("True when the idempotency key was known: nothing was appended.")]
     seqs: Annotated[list[int], about("Absent with `return_seqs=false`.")] = field(default_factory=list)
@@ -197,11 +196,11 @@ class Appended(Response):
 class Page(Response):
     """One page of records. `caught_up`, not an empty list, says that there is no more for now."""
 
-    topic: str
-    records: list[Record]
+    topic: Annotated[str, about("Name of the topic.")]
+    records: Annotated[list[Record], about("The records, in order of their seqs.")]
     next_from_seq: Annotated[int, about("`from_seq` of the next page.")]
-    head_seq: int
-    earliest_seq: int
+    head_seq: Annotated[int, about("Highest seq that was assigned.")]
+    earliest_seq: Annotated[int, about("Lowest seq that can be read.")]
     caught_up: Annotated[bool, about("Whether the reader has everything up to the head.")]
     tombstone: Annotated[Tombstone | None, about("Set when records before this page were lost.")]
     lag: Annotated[int, about("Seqs between the cursor and the head.")]
@@ -213,19 +212,19 @@ class Page(Response):
 class Deleted(Response):
     """The partition after a delete."""
 
-    topic: str
+    topic: Annotated[str, about("Name of the topic.")]
     deleted: Annotated[int, about("How many records were deleted.")]
-    earliest_seq: int
-    head_seq: int
-    count: int
-    bytes: int
+    earliest_seq: Annotated[int, about("Lowest seq that can be read.")]
+    head_seq: Annotated[int, about("Highest seq that was assigned.")]
+    count: Annotated[int, about("Number of records.")]
+    bytes: Annotated[int, about("Bytes of the records.")]
 
 
 class TopicHeads(Struct):
     """How far the partitions of a topic are; null for one that does not exist."""
 
-    epoch: int
-    heads: dict[int, int | None]
+    epoch: Annotated[int, about("Distinguishes the topic from earlier ones of the same name.")]
+    heads: Annotated[dict[int, int | None], about("By partition, its last seq; null for one that does not exist.")]
     type: Annotated[Literal["log", "queue"] | None, about("With `describe`.")] = None
     earliest: Annotated[dict[int, int] | None, about("With `describe`: the first seq of each partition.")] = None
 
@@ -233,7 +232,7 @@ class TopicHeads(Struct):
 class Heads(Response):
     """By topic; null for one that does not exist."""
 
-    topics: dict[str, TopicHeads | None]
+    topics: Annotated[dict[str, TopicHeads | None], about("By topic, its heads; null for one that does not exist.")]
 
 
 # Requests
@@ -365,7 +364,7 @@ OPERATIONS = (
         name="append", noun="topics", method="POST", path=TOPIC_PATH,
         summary="Append records, all or none.",
         description="Creates the topic if it does not exist, unless `create` is false. `config` then requires the scope admin.",
-        scope=WRITE, names=(UNCHECKED_TOPIC, Name("body", "config.dead_letter")),
+        scope=WRITE, names=(TOPIC, Name("body", "config.dead_letter")),
         field_scopes=(FieldScope("config", ADMIN, on_creation=True),),
         query=AppendQuery, body=AppendBody, decoded="dedicated", arrow_body=True, max_body_bytes=0,
         headers=(Header("Idempotency-Key", "Used when the body has no `idempotency_key`."),),

@@ -107,13 +107,6 @@ class Core:
             raise topic_not_found(check_topic_name(name))
         return topic
 
-    def resolve(self, name: str) -> Topic:
-        """The topic of this name or, if there is none, of this alias."""
-        topic = self.state.topics.get(name) or self.state.aliases.get(name)
-        if topic is None:
-            raise topic_not_found(check_topic_name(name))
-        return topic
-
     def name_of(self, name: str) -> str:
         """The name of the topic that has this alias; otherwise, also when there is no topic, the name itself."""
         topic = self.state.aliases.get(name)

@@ -114,7 +114,16 @@ __all__ = [
 
 
 class TopicSummary(Struct):
-    """A topic in a list."""
+    """A topic in a list.
+
+    topic: Name of the topic.
+    head_seq: Highest seq that was assigned.
+    earliest_seq: Lowest seq that can be read.
+    count: Number of records.
+    bytes: Bytes of the records.
+    durable: Whether an acknowledged write survives a power cut.
+    effective_priority: Priority under load: the fixed one, or that from the last read.
+    """
 
     topic: str
     head_seq: int
@@ -128,6 +137,7 @@ class TopicSummary(Struct):
 class TopicPage(Struct):
     """A page of topics, by name.
 
+    topics: The topics.
     next_cursor: Cursor of the next page; absent on the last one.
     """
 
@@ -136,7 +146,23 @@ class TopicPage(Struct):
 
 
 class TopicConfig(Struct):
-    """The configuration of a topic, complete. Fields can also be read as `config["ttl_ms"]`."""
+    """The configuration of a topic, complete. Fields can also be read as `config["ttl_ms"]`.
+
+    ttl_ms: Records expire this long after their append; 0 for never.
+    cap_records: Most records that are kept; 0 for no cap.
+    cap_bytes: Most bytes that are kept; 0 for no cap.
+    durable: Whether an acknowledged write survives a power cut.
+    priority: Fixed priority; null for the automatic one.
+    auto_priority: Whether the priority is derived from the last read, if none is fixed.
+    auto_create: Whether a write may create the topic.
+    idempotency_window_ms: How long idempotency keys are remembered.
+    dedupe_node: Whether reads may leave out records by `node`.
+    lease_ms: Queues: default lease of a claim.
+    claim_jitter_ms: Queues: claims wait this long and share the jobs evenly.
+    max_deliveries: Queues: deliveries before a job becomes a dead letter; 0 for no limit.
+    dead_letter: Queues: topic for jobs over `max_deliveries`; null for none.
+    leases_durable: Queues: whether leases survive a restart.
+    """
 
     type: Literal["log", "queue"] = "log"
     ttl_ms: int = 0
@@ -169,6 +195,7 @@ class TopicConfig(Struct):
 class Configured(Struct):
     """The topic after a PUT.
 
+    topic: Name of the topic.
     created: Whether the topic is new.
     dry_run: Only with `dry_run`.
     evicts_records: Only with `dry_run`: records that the change drops at once.
@@ -197,7 +224,14 @@ class QueueCounts(Struct):
 
 
 class PartitionInfo(Struct):
-    """One partition of a topic with several."""
+    """One partition of a topic with several.
+
+    partition: Number of the partition.
+    head_seq: Highest seq that was assigned.
+    earliest_seq: Lowest seq that can be read.
+    count: Number of records.
+    bytes: Bytes of the records.
+    """
 
     partition: int
     head_seq: int
@@ -209,13 +243,18 @@ class PartitionInfo(Struct):
 class TopicInfo(Struct):
     """The state of a topic.
 
+    topic: Name of the topic.
     head_seq: Highest seq that was assigned in partition 0.
     earliest_seq: Lowest seq that can be read in partition 0.
     next_seq: Seq of the next record in partition 0.
     count: Records of all partitions.
     bytes: Bytes of all partitions.
+    effective_priority: Priority under load: the fixed one, or that from the last read.
     type: log or queue.
     epoch: Distinguishes this topic from earlier ones of the same name.
+    last_write_ts: Last append, in Unix milliseconds.
+    last_read_ts: Last read, in Unix milliseconds.
+    queue: Only of queues: counts of its jobs.
     partitions: Only for topics with several partitions.
     """
 
@@ -238,6 +277,7 @@ class TopicInfo(Struct):
 class Dropped(Struct):
     """The outcome of deleting a topic.
 
+    topic: Name of the topic.
     deleted: False when there was no such topic.
     routers_removed: Routers from and to the topic, which are deleted with it.
     """
@@ -250,7 +290,11 @@ class Dropped(Struct):
 class Appended(Struct):
     """The seqs of appended records.
 
+    topic: Name of the topic.
+    first_seq: Seq of the first record.
+    last_seq: Seq of the last record.
     head_seq: Highest seq of the partition.
+    count: Number of records that were appended.
     created: Whether this write created the topic.
     deduped: True when the idempotency key was known: nothing was appended.
     seqs: Absent with `return_seqs=false`.
@@ -271,6 +315,7 @@ class Record(Struct, Generic[D], rename={"seq": "$seq", "ts": "$ts", "node": "$n
 
     seq: Position in the partition.
     ts: When it was appended, in Unix milliseconds.
+    data: The payload: the JSON that was appended.
     node: Who appended it.
     tag: For deletes and filters.
     meta: Small metadata beside the payload.
@@ -291,6 +336,8 @@ class Tombstone(Struct):
     gap_to: Last lost seq.
     reason: cap, ttl, mixed or recreated.
     missed_estimate: How many records were lost, at most.
+    earliest_seq: Lowest seq that can be read.
+    head_seq: Highest seq that was assigned.
     cause: For mixed losses: restart or damage.
     """
 
@@ -306,7 +353,11 @@ class Tombstone(Struct):
 class Page(Struct):
     """One page of records. `caught_up`, not an empty list, says that there is no more for now.
 
+    topic: Name of the topic.
+    records: The records, in order of their seqs.
     next_from_seq: `from_seq` of the next page.
+    head_seq: Highest seq that was assigned.
+    earliest_seq: Lowest seq that can be read.
     caught_up: Whether the reader has everything up to the head.
     tombstone: Set when records before this page were lost.
     lag: Seqs between the cursor and the head.
@@ -331,7 +382,12 @@ class Page(Struct):
 class Deleted(Struct):
     """The partition after a delete.
 
+    topic: Name of the topic.
     deleted: How many records were deleted.
+    earliest_seq: Lowest seq that can be read.
+    head_seq: Highest seq that was assigned.
+    count: Number of records.
+    bytes: Bytes of the records.
     """
 
     topic: str
@@ -346,6 +402,8 @@ class SeqRange(Struct):
     """Seqs with the same fate.
 
     kind: live, evicted (by a cap or age), lost (by a power cut or damage) or deleted.
+    first_seq: First seq.
+    last_seq: Last seq.
     reason: cap, ttl, mixed, restart, damage or source.
     since_ts: When the first live record was appended.
     until_ts: They are older than this.
@@ -362,6 +420,10 @@ class SeqRange(Struct):
 class SeqRanges(Struct):
     """All seqs of a partition that were ever assigned, as ranges in order.
 
+    topic: Name of the topic.
+    partition: Number of the partition.
+    head_seq: Highest seq that was assigned.
+    ranges: Ranges of seqs that can be read, in order.
     truncated: Whether there are older ranges that are not listed.
     """
 
@@ -394,13 +456,19 @@ class JobCounts(Struct):
 class TopicRow(Struct):
     """A topic in the result of a search.
 
+    topic: Name of the topic.
     type: log or queue.
+    durability: Where a write is stored when it is acknowledged.
+    partitions: Number of partitions.
+    count: Number of records.
+    bytes: Bytes of the records.
     append_per_s: Records appended a second; null until two samples are there.
     remove_per_s: Records removed a second: finished jobs, deleted and dropped records.
     groups: Consumer groups.
     lag_records: Lag of the group that is farthest behind.
     lag_seconds: The same in seconds.
     lost: Seqs whose records were lost to a cap, their age, a power cut or damage.
+    last_write_ts: Last append, in Unix milliseconds.
     queue: Only of queues.
     """
 
@@ -424,6 +492,8 @@ class TopicSearch(Struct):
     """A part of all topics that match, in the order that was asked for.
 
     total: Topics that match.
+    offset: Position of the first entry.
+    topics: The topics of the page.
     """
 
     total: int
@@ -434,6 +504,8 @@ class TopicSearch(Struct):
 class TopicHeads(Struct):
     """How far the partitions of a topic are; null for one that does not exist.
 
+    epoch: Distinguishes the topic from earlier ones of the same name.
+    heads: By partition, its last seq; null for one that does not exist.
     type: With `describe`.
     earliest: With `describe`: the first seq of each partition.
     """
@@ -445,7 +517,10 @@ class TopicHeads(Struct):
 
 
 class Heads(Struct):
-    """By topic; null for one that does not exist."""
+    """By topic; null for one that does not exist.
+
+    topics: By topic, its heads; null for one that does not exist.
+    """
 
     topics: dict[str, TopicHeads | None]
 
@@ -453,8 +528,10 @@ class Heads(Struct):
 class Job(Record[D], Generic[D], kw_only=True):
     """A leased job. Ack it before `deadline`, or extend the lease.
 
+    lease_id: The lease, for ack, nack and extend.
     deadline: When the lease ends, in Unix milliseconds.
     deliveries: How often the job was delivered, this time included.
+    topic: Name of the topic.
     """
 
     lease_id: str
@@ -466,6 +543,9 @@ class Job(Record[D], Generic[D], kw_only=True):
 class Claimed(Struct):
     """Leased jobs, oldest first; none when there are none to claim.
 
+    topic: Name of the topic.
+    claimed: The jobs.
+    count: Number of jobs.
     ready: Jobs that can still be claimed.
     """
 
@@ -478,7 +558,11 @@ class Claimed(Struct):
 class Acked(Struct):
     """Finished jobs.
 
+    topic: Name of the topic.
     skipped: Jobs that this worker does not hold.
+    acked: Jobs that were finished.
+    ready: Jobs that can be claimed.
+    in_flight: Jobs that are leased.
     """
 
     topic: str
@@ -491,7 +575,11 @@ class Acked(Struct):
 class Nacked(Struct):
     """Returned jobs.
 
+    topic: Name of the topic.
     skipped: Jobs that this worker does not hold.
+    nacked: Jobs that were returned.
+    ready: Jobs that can be claimed.
+    in_flight: Jobs that are leased.
     """
 
     topic: str
@@ -504,7 +592,9 @@ class Nacked(Struct):
 class Extended(Struct):
     """Jobs with longer leases.
 
+    topic: Name of the topic.
     skipped: Jobs that this worker does not hold.
+    extended: Leases that were extended.
     deadlines: By seq, when the lease ends, in Unix milliseconds.
     """
 
@@ -517,8 +607,12 @@ class Extended(Struct):
 class QueuedJob(Struct):
     """A job as an operator sees it. Looking at it leases nothing.
 
+    seq: Seq of the record.
+    partition: Number of the partition.
     ts: When it was appended, in Unix milliseconds.
+    data: The payload: the JSON that was appended.
     deliveries: How often it was delivered; with the current delivery, for a leased job.
+    tag: Tag of the record.
     node: In flight: who holds it.
     lease_id: In flight: the lease, for ack, nack and extend.
     deadline: In flight: when the lease ends, in Unix milliseconds.
@@ -540,7 +634,10 @@ class QueuedJob(Struct):
 class QueuedJobs(Struct):
     """Jobs in one state: ready ones in the order of delivery, leased ones by deadline, delayed ones by time.
 
+    topic: Name of the topic.
+    state: State of the listed jobs.
     total: Jobs in this state.
+    jobs: The jobs.
     """
 
     topic: str
@@ -553,10 +650,12 @@ class QueuedJobs(Struct):
 class Redriven(Struct):
     """Dead letters that are jobs again.
 
+    topic: Name of the topic.
     moved: Jobs that were moved, or would be.
     queues: By queue, how many went there.
     skipped: Records that did not come from a queue, or whose queue is gone or full.
     remaining: More than one request moves: send it again.
+    dry_run: Whether nothing was changed.
     """
 
     topic: str
@@ -568,7 +667,13 @@ class Redriven(Struct):
 
 
 class WatchStart(Struct):
-    """Where a topic begins, and what it holds now."""
+    """Where a topic begins, and what it holds now.
+
+    from_seq: Records after this seq follow.
+    head_seq: Highest seq that was assigned.
+    earliest_seq: Lowest seq that can be read.
+    epoch: Distinguishes the topic from earlier ones of the same name.
+    """
 
     from_seq: int
     head_seq: int
@@ -579,7 +684,10 @@ class WatchStart(Struct):
 class WatchSession(Struct):
     """A session. Open `stream_url` to read; again after a lost connection.
 
+    wid: Id of the session.
+    stream_url: Path of the stream.
     session_ttl_ms: How long the session lives without a stream.
+    topics: By topic, where it begins.
     """
 
     wid: str
@@ -591,6 +699,8 @@ class WatchSession(Struct):
 class ConnectionTopic(Struct):
     """One topic of a live connection.
 
+    topic: Name of the topic.
+    partition: Number of the partition.
     cursor: Seq up to which records were sent; null for a work stream.
     lag: Seqs behind the cursor.
     """
@@ -604,14 +714,17 @@ class ConnectionTopic(Struct):
 class LiveConnection(Struct):
     """A connection that stays open, or a watch session without one.
 
+    id: Id of the connection.
     kind: watch, socket, work, or session for a watch session without a stream.
     caller: Name of the key or the user.
+    since_ts: When it was opened, in Unix milliseconds.
     topics: At most 100.
     lag: Of all topics together.
     jobs: Work stream: jobs that it holds.
     node: Work stream: name of the worker.
     peer: Address of the client.
     buffered_bytes: Bytes that the client has not accepted yet.
+    sent_bytes: Bytes that were sent.
     """
 
     id: str
@@ -628,8 +741,9 @@ class LiveConnection(Struct):
 
 
 class ConnectionList(Struct):
-    """The response `ConnectionList`.
+    """Live connections.
 
+    total: Number of all entries.
     connections: The first 500.
     """
 
@@ -638,8 +752,9 @@ class ConnectionList(Struct):
 
 
 class Disconnected(Struct):
-    """The response `Disconnected`.
+    """Whether a connection was ended.
 
+    id: Id of the connection.
     disconnected: False when there was no such connection.
     """
 
@@ -650,6 +765,12 @@ class Disconnected(Struct):
 class GroupMessage(Struct):
     """One message of a consumer group; `payload` is base64 of its JSON bytes.
 
+    offset: Offset of the message.
+    partition_id: Number of the partition.
+    ts: When it was appended, in Unix milliseconds.
+    payload: Base64 of the JSON bytes.
+    topic_id: Name of the topic.
+    message_id: Id of the message; always the same for the same record.
     source_table: Table of a routed change.
     op: Insert, Update or Delete.
     payload_mode: Key, Full or Diff.
@@ -669,6 +790,8 @@ class GroupMessage(Struct):
 class Consumed(Struct):
     """Messages of one partition.
 
+    messages: The messages.
+    next_offset: Offset of the next message.
     has_more: Whether there are more messages in the partition.
     tombstone: Set when messages before these were lost.
     partition_id: null for a member without a partition.
@@ -682,8 +805,9 @@ class Consumed(Struct):
 
 
 class GroupAcked(Struct):
-    """The response `GroupAcked`.
+    """The position of a group after an ack.
 
+    success: Always true.
     acknowledged_offset: The group has acknowledged everything up to here.
     """
 
@@ -692,7 +816,14 @@ class GroupAcked(Struct):
 
 
 class SeekResult(Struct):
-    """The position of one partition."""
+    """The position of one partition.
+
+    partition_id: Number of the partition.
+    previous_offset: Position before; null when there was none.
+    next_offset: Position after.
+    lag_records: Records that are not acknowledged.
+    lag_seconds: Age of the next record that is not acknowledged.
+    """
 
     partition_id: int
     previous_offset: int | None
@@ -702,7 +833,13 @@ class SeekResult(Struct):
 
 
 class Sought(Struct):
-    """The positions of a group after a seek."""
+    """The positions of a group after a seek.
+
+    topic_id: Name of the topic.
+    group_id: Name of the consumer group.
+    dry_run: Whether nothing was changed.
+    partitions: The positions, by partition.
+    """
 
     topic_id: str
     group_id: str
@@ -713,6 +850,7 @@ class Sought(Struct):
 class GroupMember(Struct):
     """A live member of a group.
 
+    consumer_id: Name of the member.
     partitions: Partitions that it owns.
     polling: Whether one of its polls waits now.
     expires_in_ms: When its session ends without another poll.
@@ -727,7 +865,10 @@ class GroupMember(Struct):
 class GroupPartition(Struct):
     """How far a group is in one partition.
 
+    partition_id: Number of the partition.
+    next_offset: Offset of the next message.
     last_offset: Highest offset of the partition.
+    lag_records: Records that are not acknowledged.
     lag_seconds: Age of the next record that the group has not acknowledged.
     consumer_id: Member that owns the partition.
     """
@@ -743,7 +884,13 @@ class GroupPartition(Struct):
 class GroupInfo(Struct):
     """A consumer group of a topic.
 
+    topic: Name of the topic.
+    group_id: Name of the consumer group.
+    lag_records: Records of all partitions that are not acknowledged.
+    lag_seconds: The largest of its partitions.
     updated_ts: When it acknowledged last, in Unix milliseconds.
+    members: Live members.
+    partitions: Its positions.
     """
 
     topic: str
@@ -759,6 +906,7 @@ class GroupList(Struct):
     """Consumer groups, those with the largest lag first.
 
     total: Groups that match.
+    groups: The groups.
     """
 
     total: int
@@ -766,7 +914,7 @@ class GroupList(Struct):
 
 
 class Left(Struct):
-    """The response `Left`.
+    """The end of a member's session.
 
     success: False when there was no such member.
     """
@@ -777,6 +925,9 @@ class Left(Struct):
 class SqlResult(Struct):
     """What a statement answers. CONSUME also has the fields of a poll.
 
+    columns: Names of the columns.
+    rows: The rows, each with one value for every column.
+    message: What was done, for people.
     next_offset: CONSUME: offset of the next message.
     has_more: CONSUME: whether there are more messages.
     tombstone: CONSUME: set when messages were lost.
@@ -795,7 +946,14 @@ class SqlResult(Struct):
 class RouterInfo(Struct):
     """A router. A list leaves out the options, and a PUT the counters.
 
+    router: Name of the router.
+    source: Topic that is read.
+    dest: Topic that is written.
+    guarantee: at_least_once or exactly_once.
+    preserve_node: Whether records keep their node.
+    preserve_tag: Whether records keep their tag.
     filter: The tag predicate, or null.
+    allow_cycle: Whether the router may close a cycle.
     created: PUT only: whether the router is new.
     forwarded_total: Records forwarded so far.
     lag: Seqs of the source that the router has yet to examine; in a list with `details`.
@@ -819,6 +977,7 @@ class RouterInfo(Struct):
 class RouterPage(Struct):
     """A page of routers, by name.
 
+    routers: The routers.
     next_cursor: Cursor of the next page; absent on the last one.
     """
 
@@ -827,8 +986,9 @@ class RouterPage(Struct):
 
 
 class RouterDropped(Struct):
-    """The response `RouterDropped`.
+    """A router that was deleted.
 
+    router: Name of the router.
     deleted: False when there was no such router.
     """
 
@@ -839,6 +999,10 @@ class RouterDropped(Struct):
 class Staged(Struct):
     """A stage: records that cannot be read until a commit names it.
 
+    stage_id: Id of the stage.
+    topic: Name of the topic.
+    count: Number of records.
+    bytes: Bytes of the records.
     expires_at: When the stage expires, in Unix milliseconds.
     ttl_ms: How long a stage lives unless it is renewed.
     """
@@ -852,7 +1016,11 @@ class Staged(Struct):
 
 
 class StageDropped(Struct):
-    """The response `StageDropped`."""
+    """A stage that was deleted.
+
+    stage_id: Id of the stage.
+    deleted: False when there was no such stage.
+    """
 
     stage_id: str
     deleted: bool
@@ -861,6 +1029,11 @@ class StageDropped(Struct):
 class Placed(Struct):
     """Where records were placed.
 
+    topic: Name of the topic.
+    partition: Number of the partition.
+    first_seq: First seq.
+    last_seq: Last seq.
+    count: Number of records.
     stage_id: Absent for `writes`.
     """
 
@@ -875,7 +1048,11 @@ class Placed(Struct):
 class Committed(Struct):
     """`deduped`: the producer had committed this batch before, and nothing was done.
 
+    deduped: Whether the batch was committed before: nothing was done.
+    count: Number of records that were appended.
+    results: Where the records are.
     producer: Absent without a producer, as are `batch` and `fence`.
+    batch: Number of the batch.
     fence: Last batch of the producer.
     """
 
@@ -888,7 +1065,13 @@ class Committed(Struct):
 
 
 class LastCommit(Struct):
-    """What a producer committed last."""
+    """What a producer committed last.
+
+    producer: Name of the producer.
+    batch: Number of the batch.
+    ts: When it committed, in Unix milliseconds.
+    results: Where the records are.
+    """
 
     producer: str
     batch: int
@@ -899,7 +1082,10 @@ class LastCommit(Struct):
 class StagesRenewed(Struct):
     """Stages of a producer that live longer.
 
+    producer: Name of the producer.
     renewed: How many stages were renewed.
+    expires_at: When the stages expire, in Unix milliseconds.
+    ttl_ms: How long stages live.
     """
 
     producer: str
@@ -911,7 +1097,13 @@ class StagesRenewed(Struct):
 class TableInfo(Struct):
     """A table that is known to the server.
 
+    table: Name of the table.
+    kind: Kind of the table.
+    location: Where the table is; null if it is not known.
+    key_columns: Columns of the key.
+    columns: Types of the columns, by name; empty if they are not known.
     topic: Topic that holds its changes.
+    created_at: Unix time in milliseconds.
     created: PUT only: whether the table is new.
     """
 
@@ -926,7 +1118,12 @@ class TableInfo(Struct):
 
 
 class TablePage(Struct):
-    """A page of tables. `version` rises whenever one of all tables changes."""
+    """A page of tables. `version` rises whenever one of all tables changes.
+
+    tables: The tables.
+    next_cursor: Cursor of the next page; absent on the last one.
+    version: Version of all tables.
+    """
 
     tables: list[TableInfo]
     next_cursor: str | None = None
@@ -934,21 +1131,35 @@ class TablePage(Struct):
 
 
 class TableGone(Struct):
-    """The response `TableGone`."""
+    """A table that was deleted.
+
+    table: Name of the table.
+    deleted: False when there was no such table.
+    """
 
     table: str
     deleted: bool
 
 
 class RefusedChange(Struct):
-    """An event that was not kept, by its place in the request."""
+    """An event that was not kept, by its place in the request.
+
+    index: Position in the request.
+    message: Why it was refused.
+    """
 
     index: int
     message: str
 
 
 class ChangePlace(Struct):
-    """Where events were placed in the change topic."""
+    """Where events were placed in the change topic.
+
+    partition: Number of the partition.
+    first_seq: First seq.
+    last_seq: Last seq.
+    count: Number of records.
+    """
 
     partition: int
     first_seq: int
@@ -959,8 +1170,14 @@ class ChangePlace(Struct):
 class ChangesSent(Struct):
     """What became of change events: those in `refused` were not kept.
 
+    topic: Topic that holds the changes.
+    appended: Changes that were appended.
     duplicates: Events whose position was known: kept once.
     tombstones: Events that say only that a key is gone; not kept.
+    refused: Changes that were refused.
+    last_seq: Highest seq of the appended changes.
+    table: Name of the table.
+    results: Where the records are.
     """
 
     topic: str
@@ -976,6 +1193,15 @@ class ChangesSent(Struct):
 class RouteInfo(Struct):
     """One source of a topic; `version` names it.
 
+    topic_id: Name of the topic.
+    partitions: Number of partitions of the topic.
+    table_id: Name of the table.
+    op: Insert, Update or Delete.
+    payload_mode: Key, Full or Diff.
+    version: Version of the routes when it was added.
+    filter_expr: Condition on a change; null for all changes.
+    partition_key_expr: Expression whose hash selects the partition; null for the key.
+    key_columns: Columns of the key.
     start: Latest, or Earliest for a route that replays the change topic.
     starts_at: First changes that are routed; null for all.
     """
@@ -995,7 +1221,12 @@ class RouteInfo(Struct):
 
 class RouteList(Struct):
     """All routes, and their version: it rises whenever one of them changes.
-    `hidden` counts routes from tables that the key may touch to topics that it may not."""
+    `hidden` counts routes from tables that the key may touch to topics that it may not.
+
+    version: Version of all routes.
+    routes: The routes.
+    hidden: Routes from tables that the key may touch to topics that it may not.
+    """
 
     version: int
     routes: list[RouteInfo]
@@ -1018,6 +1249,15 @@ class ArchivedTo(Struct):
 class ArchiveInfo(Struct):
     """The table that a topic is copied to, and how far that is.
 
+    topic: Name of the topic.
+    uri: Where the table is.
+    freshness_ms: How old a record may be before it is in the table.
+    compact_interval_ms: How often small files are merged; 0 for never.
+    vacuum_hours: Age at which unused files are removed; 0 for never.
+    set_ts: When the archive was set, in Unix milliseconds.
+    archived: By partition, how far the copy is.
+    table_version: Version of the table after the last report.
+    updated_ts: Last report, in Unix milliseconds.
     created: PUT only: whether the archive is new.
     """
 
@@ -1034,21 +1274,45 @@ class ArchiveInfo(Struct):
 
 
 class ArchiveGone(Struct):
-    """The response `ArchiveGone`."""
+    """An archive that was cleared.
+
+    topic: Name of the topic.
+    deleted: False when there was none.
+    """
 
     topic: str
     deleted: bool
 
 
 class ArchiveList(Struct):
-    """All archives, and their version: it rises when one is set, changed or cleared, not with progress."""
+    """All archives, and their version: it rises when one is set, changed or cleared, not with progress.
+
+    version: Version of all archives.
+    archives: The archives.
+    """
 
     version: int
     archives: list[ArchiveInfo]
 
 
 class JobStatus(Struct):
-    """One job of a pipeline as it was reported; what is not known is null."""
+    """One job of a pipeline as it was reported; what is not known is null.
+
+    name: Name of the job.
+    kind: What the job does.
+    state: starting, running, waiting, failed or stopped.
+    rows: Rows that were processed.
+    rows_per_s: Rows a second.
+    lag: Records behind.
+    last_batch: Number of the last batch.
+    batch_ms: Duration of the last batch.
+    restarts: Restarts after failures.
+    error: Last error.
+    notes: Further figures.
+    lag_s: Age in seconds of what the job has yet to read.
+    bytes: Bytes that were read.
+    latency_ms: From a change to its routed record.
+    """
 
     name: str
     kind: str
@@ -1069,7 +1333,13 @@ class JobStatus(Struct):
 class PipelineInfo(Struct):
     """A pipeline as it reported last; its state is `lost` when that is more than 15 s ago.
 
+    pipeline: Name of the pipeline.
+    state: starting, running, stopping, stopped or lost.
+    master: Spark master.
+    started_ts: Start, in Unix milliseconds.
+    reported_ts: Last report, in Unix milliseconds.
     stop: Whether it was asked to stop.
+    jobs: Its jobs.
     """
 
     pipeline: str
@@ -1082,7 +1352,10 @@ class PipelineInfo(Struct):
 
 
 class PipelineList(Struct):
-    """The response `PipelineList`."""
+    """Pipelines.
+
+    pipelines: The pipelines.
+    """
 
     pipelines: list[PipelineInfo]
 
@@ -1090,6 +1363,8 @@ class PipelineList(Struct):
 class PipelineOrders(Struct):
     """Whether the pipeline is asked to stop.
 
+    pipeline: Name of the pipeline.
+    stop: Whether it is asked to stop.
     state: Only in the response to a stop.
     """
 
@@ -1099,7 +1374,11 @@ class PipelineOrders(Struct):
 
 
 class PipelineGone(Struct):
-    """The response `PipelineGone`."""
+    """A pipeline that was forgotten.
+
+    pipeline: Name of the pipeline.
+    deleted: False when there was no such pipeline.
+    """
 
     pipeline: str
     deleted: bool
@@ -1108,7 +1387,10 @@ class PipelineGone(Struct):
 class LoggedIn(Struct):
     """A token to send as `Authorization: Bearer ...`.
 
+    access_token: The token.
+    token_type: bearer.
     expires_in: Seconds.
+    role: Role of the user.
     """
 
     access_token: str
@@ -1121,9 +1403,11 @@ class LoggedIn(Struct):
 
 
 class Health(Struct):
-    """The response `Health`.
+    """The process answers.
 
     status: ok.
+    version: Version of the server.
+    uptime_ms: Since the start of the server.
     """
 
     status: str
@@ -1134,6 +1418,10 @@ class Health(Struct):
 class DegradedReason(Struct):
     """Something of the server's own work that fails.
 
+    condition: What fails.
+    reason: Why.
+    since_ms: How long it has failed.
+    failures: How often it has failed.
     subject: File concerned; absent when there is none.
     """
 
@@ -1148,6 +1436,9 @@ class Ready(Struct):
     """The server serves. It does its work even when it is degraded.
 
     status: ready.
+    wal_replay_complete: Whether recovery is complete.
+    topics: Number of topics.
+    degraded: Whether some of the server's own work fails.
     reasons: Absent unless the server is degraded; at most 100.
     """
 
@@ -1159,7 +1450,10 @@ class Ready(Struct):
 
 
 class Metrics(Struct):
-    """Every metric by name. Those with labels are objects; `topics` lists the topics one by one."""
+    """Every metric by name. Those with labels are objects; `topics` lists the topics one by one.
+
+    topics: The topics, one by one, up to a limit.
+    """
 
     topics: list[dict[str, Any]]
 
@@ -1167,6 +1461,7 @@ class Metrics(Struct):
 class WhoAmI(Struct):
     """The caller and what it may do.
 
+    name: Name of the key or the user.
     scopes: read, write, delete, admin, consume.
     prefixes: Names that it may touch begin with one of these; empty for all names.
     credentials_required: False when the server has no keys and no users.
@@ -1183,6 +1478,11 @@ class OverviewWarning(Struct):
 
     kind: degraded, disk, dead_letters, lagging_group, pipeline or router.
     severity: critical, warning or info.
+    message: What needs attention.
+    topic: The topic, if it is about one.
+    group: Name of the group, if it is about one.
+    pipeline: The pipeline, if it is about one.
+    router: The router, if it is about one.
     """
 
     kind: str
@@ -1197,7 +1497,14 @@ class OverviewWarning(Struct):
 class Sample(Struct):
     """Figures of one moment; rates are those since the sample before.
 
+    ts: Time of the sample, in Unix milliseconds.
+    appended_per_s: Records appended a second.
+    read_per_s: Records read a second.
+    wal_bytes_per_s: Bytes written to the log a second.
+    loop_lag_ms: Delay of the event loop.
     sync_ms: Mean duration of the syncs since the sample before; null without any.
+    connections: Open connections.
+    streams: Streams and WebSockets.
     """
 
     ts: int
@@ -1213,6 +1520,19 @@ class Sample(Struct):
 class Overview(Struct):
     """How the server is doing.
 
+    version: Version of the server.
+    uptime_ms: Since the start of the server.
+    topics: Number of topics.
+    records: Number of records.
+    bytes: Bytes of the records.
+    records_appended_total: Records appended since the start.
+    records_read_total: Records read since the start.
+    disk_free_bytes: Free bytes of the disk.
+    disk_total_bytes: Size of the disk.
+    memory_bytes: Resident memory of the process.
+    loop_lag_ms: Delay of the event loop.
+    loop_lag_max_ms: Largest delay of the event loop.
+    connections: Open connections.
     streams: Streams and WebSockets among them.
     warnings: At most 100, the most severe first.
     history: The last five minutes.
@@ -1239,6 +1559,11 @@ class Overview(Struct):
 class Root(Struct):
     """What this server is, for clients that want JSON.
 
+    name: topics.
+    version: Version of the server.
+    docs: Path of the reference.
+    openapi: Path of the OpenAPI document.
+    health: Path of the health check.
     console: null when the console is off (TOPICS_CONSOLE=0).
     """
 
@@ -1251,7 +1576,12 @@ class Root(Struct):
 
 
 class OpenApi(Struct):
-    """This API as an OpenAPI 3.1 document."""
+    """This API as an OpenAPI 3.1 document.
+
+    openapi: Version of OpenAPI.
+    info: Title and version.
+    paths: The operations, by path and method.
+    """
 
     openapi: str
     info: dict[str, Any]

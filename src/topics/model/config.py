@@ -80,22 +80,24 @@ class TopicConfig(Struct, frozen=True):
     """What a topic is configured to be; field order is the order in answers."""
 
     type: TopicType = "log"
-    ttl_ms: int = 0
-    cap_records: int = 0
-    cap_bytes: int = 0
+    ttl_ms: Annotated[int, _about("Records expire this long after their append; 0 for never.")] = 0
+    cap_records: Annotated[int, _about("Most records that are kept; 0 for no cap.")] = 0
+    cap_bytes: Annotated[int, _about("Most bytes that are kept; 0 for no cap.")] = 0
     discard: Discard = "old"
-    durable: bool = False
+    durable: Annotated[bool, _about("Whether an acknowledged write survives a power cut.")] = False
     durability: Durability = "disk"
-    priority: int | None = None
-    auto_priority: bool = True
-    auto_create: bool = True
-    idempotency_window_ms: int = 120_000
-    dedupe_node: bool = True
-    lease_ms: int = 30_000
-    claim_jitter_ms: int = 0
-    max_deliveries: int = 0
-    dead_letter: str | None = None
-    leases_durable: bool = False
+    priority: Annotated[int | None, _about("Fixed priority; null for the automatic one.")] = None
+    auto_priority: Annotated[bool, _about("Whether the priority is derived from the last read, if none is fixed.")] = (
+        True
+    )
+    auto_create: Annotated[bool, _about("Whether a write may create the topic.")] = True
+    idempotency_window_ms: Annotated[int, _about("How long idempotency keys are remembered.")] = 120_000
+    dedupe_node: Annotated[bool, _about("Whether reads may leave out records by `node`.")] = True
+    lease_ms: Annotated[int, _about("Queues: default lease of a claim.")] = 30_000
+    claim_jitter_ms: Annotated[int, _about("Queues: claims wait this long and share the jobs evenly.")] = 0
+    max_deliveries: Annotated[int, _about("Queues: deliveries before a job becomes a dead letter; 0 for no limit.")] = 0
+    dead_letter: Annotated[str | None, _about("Queues: topic for jobs over `max_deliveries`; null for none.")] = None
+    leases_durable: Annotated[bool, _about("Queues: whether leases survive a restart.")] = False
 
 
 DEFAULT_CONFIG = TopicConfig()

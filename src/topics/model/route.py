@@ -1,12 +1,12 @@
 """Routes: which changes of which table become records of a topic, and what of each change.
 
 The text of `filter_expr` and `partition_key_expr` is in normal form: made from a checked tree, with quoted identifiers.
-What stands here is what runs.
+A pipeline executes this text.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Op = Literal["Insert", "Update", "Delete"]
 PayloadMode = Literal["Key", "Full", "Diff"]
@@ -17,8 +17,8 @@ RouteStart = Literal["Latest", "Earliest"]
 class ChangePosition(Struct, frozen=True):
     """A position in one instance of a change topic: for each partition, the seq of the first change behind it."""
 
-    epoch: int
-    seqs: tuple[int, ...]
+    epoch: Annotated[int, Meta(description="Distinguishes the topic from earlier ones of the same name.")]
+    seqs: Annotated[tuple[int, ...], Meta(description="By partition, the seq of the first change.")]
 
     def first(self, partition: int) -> int:
         """The seq of the first change of a partition."""

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from topics.api.operation import ARROW, MaxEntries
+from topics.api.operation import MaxEntries
 from topics.broker.broker import Broker
 from topics.model.batch import check_text, node_text
 from topics.model.errors import BatchTooLarge, InvalidRequest, TopicsError
@@ -18,6 +18,7 @@ from topics.model.json_walk import JsonWalk, entries_in_object, strings_in_list
 from topics.model.limits import Limits
 from topics.model.steps import Steps
 from topics.server.http import Request
+from topics.server.http.media_types import ARROW, JSON, is_media_type
 from topics.server.responses import send_error
 
 log = logging.getLogger("topics.server")
@@ -28,25 +29,22 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 # Lists in longer bodies are counted before they are decoded. A list in a shorter one takes a millisecond or two.
 MIN_COUNTED_BYTES = 64 << 10
 EMPTY_OBJECT = b"{}"
-ARROW_TYPE = ARROW.encode()
 MAX_NUMBER_DIGITS = 19
 
 
 def require_json(request: Request) -> None:
     """Raises 415 unless the body is declared to be JSON."""
-    content_type = request.header(b"content-type")
-    if content_type is None or not is_json(content_type):
+    if not is_media_type(request.header(b"content-type"), JSON):
         raise TopicsError("the body must be sent as Content-Type: application/json", code="unsupported_media_type")
 
 
 def is_arrow(request: Request) -> bool:
     """Whether the body is declared to be an Arrow stream."""
-    content_type = request.header(b"content-type")
-    return content_type is not None and content_type.partition(b";")[0].strip().lower() == ARROW_TYPE
+    return is_media_type(request.header(b"content-type"), ARROW)
 
 
 def optional_json(request: Request) -> bytes:
-    """The body of a request whose fields are all optional: `{}` for an empty body, whatever its type.
+    """The body of a request whose fields are all optional: `{}` for an empty body, which may have any type.
 
     Raises 415 for any other body that is not declared to be JSON.
     """
@@ -54,24 +52,6 @@ def optional_json(request: Request) -> bytes:
         return EMPTY_OBJECT
     require_json(request)
     return request.body
-
-
-def is_json(content_type: bytes) -> bool:
-    # The two spellings nearly every client sends, before the general case.
-    if content_type == b"application/json" or content_type == b"application/json; charset=utf-8":
-        return True
-    media_type, _, parameters = content_type.partition(b";")
-    if media_type.strip().lower() != b"application/json":
-        return False
-    for parameter in parameters.split(b";"):
-        name, _, value = parameter.partition(b"=")
-        if name.strip().lower() == b"charset" and value.strip().strip(b'"').lower() not in (
-            b"utf-8",
-            b"utf8",
-            b"us-ascii",
-        ):
-            return False
-    return True
 
 
 def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
@@ -215,11 +195,11 @@ def _parser(name: str, kind: msgspec.inspect.Type) -> Callable[[str], Any]:
     if isinstance(kind, msgspec.inspect.BoolType):
         return partial(_parse_flag, name)
     if isinstance(kind, msgspec.inspect.IntType):
-        return partial(_parse_number, name, kind.ge or 0)
+        return partial(_parse_number, name, kind.ge or 0, kind.le)
     if isinstance(kind, msgspec.inspect.LiteralType):
         return partial(_parse_word, name, [str(word) for word in kind.values])
     assert isinstance(kind, msgspec.inspect.StrType), (name, kind)
-    return str
+    return partial(_parse_text, name, kind.min_length or 0, kind.max_length)
 
 
 def _parse_word(name: str, words: list[str], text: str) -> str:
@@ -236,10 +216,19 @@ def _parse_flag(name: str, text: str) -> bool:
     raise InvalidRequest(f"{name} must be true or false")
 
 
-def _parse_number(name: str, minimum: int, text: str) -> int:
+def _parse_number(name: str, minimum: int, maximum: int | None, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS) or int(text) < minimum:
         raise InvalidRequest(f"{name} must be a whole number of at least {minimum}")
-    return int(text)
+    number = int(text)
+    if maximum is not None and number > maximum:
+        raise InvalidRequest(f"{name} must be at most {maximum}")
+    return number
+
+
+def _parse_text(name: str, minimum: int, maximum: int | None, text: str) -> str:
+    if len(text) < minimum or (maximum is not None and len(text) > maximum):
+        raise InvalidRequest(f"{name} must have {minimum} to {maximum} characters")
+    return text
 
 
 class _Cursor(msgspec.Struct):

@@ -26,13 +26,21 @@ from topics.server.responses import send_error
 class LongPoll:
     """One waiting request: its timer, what it watches, and what ends it."""
 
-    __slots__ = ("_answer", "_broker", "_releases", "_request", "_timer", "over")
+    __slots__ = ("_answer", "_broker", "_refuse", "_releases", "_request", "_timer", "over")
 
-    def __init__(self, broker: Broker, request: Request, answer: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        request: Request,
+        answer: Callable[[], None],
+        refuse: Callable[[TopicsError], None] | None = None,
+    ) -> None:
+        """`refuse` answers with an error; without it the request gets the error as it is."""
         self.over = False
         self._broker = broker
         self._request = request
         self._answer = answer
+        self._refuse = refuse
         self._timer: Timer | None = None
         self._releases: list[Callable[[], None]] = []
 
@@ -71,7 +79,10 @@ class LongPoll:
         """Answer with the error. Does nothing when the poll is over."""
         if not self.over:
             self.end()
-            send_error(self._request, error)
+            if self._refuse is not None:
+                self._refuse(error)
+            else:
+                send_error(self._request, error)
 
     def end(self) -> None:
         """Stop waiting without an answer."""

@@ -175,6 +175,7 @@ def check_content(request: Request, operation: Operation) -> None:
 
 
 def has_no_body(request: Request) -> bool:
+    """Whether there is no body at all. One that is declared but empty is refused as JSON; diffs and claims accept it."""
     return not request.body and request.header(b"content-type") is None
 
 

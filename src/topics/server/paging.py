@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from topics.api.common import PageQuery
 from topics.server.decoding import list_cursor, parse_list_cursor
+from topics.server.limits import at_most
 
 MAX_PAGE_SIZE = 1000
 T = TypeVar("T")
@@ -18,7 +19,7 @@ def first_after(query: PageQuery) -> str:
 
 def page_of(entries: Iterable[T], query: PageQuery, name_of: Callable[[T], str]) -> tuple[list[T], dict[str, str]]:
     """The entries of the page, from those after its cursor in order, and `next_cursor` unless it is the last page."""
-    size = min(query.page_size, MAX_PAGE_SIZE)
+    size = at_most(query.page_size, MAX_PAGE_SIZE)
     page = list(islice(entries, size + 1))
     if len(page) <= size:
         return page, {}

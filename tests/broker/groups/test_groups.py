@@ -251,7 +251,7 @@ def test_aliases_and_routes_survive_and_are_found() -> None:
     assert site.broker.state.versions.routes.now == 3
     for each in (site, Site(disk.after_kill()), Site(disk.after_power_cut(survive="none"))):
         state = each.broker.state
-        assert each.broker.resolve("other").name == "a"
+        assert each.broker.name_of("other") == "a"
         assert [topic.name for topic, _ in state.routes["chat.messages", "Insert"]] == ["a", "b"]
         assert state.versions.routes.now == 3
         assert ("chat.messages", "Delete") not in state.routes
@@ -302,7 +302,7 @@ def test_an_alias_belongs_to_one_topic_and_is_no_topics_name() -> None:
     assert "b" not in site.broker.state.topics
     site.outcome(lambda reply: site.broker.set_alias("a", None, reply))
     site.create("b", alias="x")
-    assert site.broker.resolve("x").name == "b"
+    assert site.broker.name_of("x") == "b"
 
 
 def test_two_topics_asking_for_one_alias_at_once_get_it_once() -> None:
@@ -312,5 +312,5 @@ def test_two_topics_asking_for_one_alias_at_once_get_it_once() -> None:
     with pytest.raises(Conflict):
         site.broker.create_topic("b", ConfigChange(), "x", if_absent=False, reply=got.append)
     site.runtime.run()
-    assert site.broker.resolve("x").name == "a"
+    assert site.broker.name_of("x") == "a"
     assert site.broker.aliases_in_flight == set()

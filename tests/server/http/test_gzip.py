@@ -8,7 +8,6 @@ import pytest
 
 from tests.server.http.wire import Server, chunked, get, post, request_bytes, serving, until
 from topics.server.http.messages.body import INLINE_BYTES, Inflation, deflate
-from topics.server.http.messages.head import accepts_gzip
 from topics.server.http.messages.refusal import PAYLOAD_TOO_LARGE, Refused
 
 MEBIBYTE = 1 << 20
@@ -158,36 +157,6 @@ async def test_compressed_bodies_that_wait_for_a_thread_have_a_bound(server: Ser
     server.listener.held.total = -1_000_000
     assert (await client.ask(post("/", packed, "Content-Encoding: gzip"))).status == 200
     assert server.listener.held.total == -1_000_000
-
-
-ACCEPTS = {
-    b"gzip": True,
-    b"GZip": True,
-    b"x-gzip": True,
-    b"deflate, gzip;q=0.5, br": True,
-    b"gzip;q=1.0": True,
-    b"gzip ; q=0.001": True,
-    b"*": True,
-    b"*;q=0.1": True,
-    b"gzip;q=0": False,
-    b"gzip;q=0.000": False,
-    b"gzip; Q=0": False,
-    b"*;q=0": False,
-    b"gzip;q=0, *": False,
-    b"deflate, br": False,
-    b"identity": False,
-    b"identity;q=0.5, gzip;q=0.4": False,
-    b"identity;q=0.4, gzip;q=0.5": True,
-    b"": False,
-    b"gzip;q=nonsense": False,
-    b"gzip;q=2": False,
-    b"gzipx": False,
-}
-
-
-@pytest.mark.parametrize("value", ACCEPTS)
-def test_accept_encoding_is_understood(value: bytes) -> None:
-    assert accepts_gzip(value) is ACCEPTS[value]
 
 
 @pytest.mark.parametrize("size", [1024, 100_000, INLINE_BYTES + 1, 3 * MEBIBYTE])

@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from topics.api.live import COMMANDS, AckMessage, ErrorMessage, PongMessage, SubscribedMessage, UnsubscribedMessage
 from topics.api.operation import MAX_CONTROL_BODY_BYTES
 from topics.broker.topics.feed import Feed
 from topics.server.auth.authorization import EVERYONE
@@ -165,3 +167,36 @@ def test_large_publish_with_a_lone_surrogate_is_appended(scene: Scene) -> None:
     message = json.dumps(large(1)).replace('"data": "x', '"data": "\\ud800', 1)
     scene.commands.add(message.encode())
     assert scene.answers() == [("ack", 1)]
+
+
+COMMANDS_AND_ANSWERS: list[tuple[dict[str, Any], type]] = [
+    ({"op": "subscribe", "topic": "low", "request_id": [1]}, SubscribedMessage),
+    ({"op": "subscribe", "topics": {"low": {"tail": True}}}, SubscribedMessage),
+    ({"op": "unsubscribe", "topic": "low", "request_id": 1}, UnsubscribedMessage),
+    ({"op": "publish", "topic": "low", "records": [{"data": 1}], "request_id": "a"}, AckMessage),
+    ({"op": "ping"}, PongMessage),
+    ({"op": "subscribe", "topic": "absent", "request_id": 2}, ErrorMessage),
+    ({"op": "other"}, ErrorMessage),
+]
+
+
+@pytest.mark.parametrize(("command", "declared"), COMMANDS_AND_ANSWERS)
+def test_answers_have_the_declared_fields(scene: Scene, command: dict[str, Any], declared: type) -> None:
+    scene.add(**command)
+    scene.bench.runtime.run()
+    (answer,) = scene.sent
+    # Raises for a field of another type, or one that is missing.
+    msgspec.json.decode(json.dumps(answer).encode(), type=declared)
+    assert set(answer) - {"op"} <= set(declared.__struct_fields__)
+    assert answer.get("request_id") == command.get("request_id")
+
+
+def test_every_command_declares_its_message_and_its_answer() -> None:
+    for op, command in COMMANDS.items():
+        assert command.request is not None
+        assert command.request.__struct_config__.tag == op
+        assert command.response is not None
+    assert {declared for _, declared in COMMANDS_AND_ANSWERS} == {
+        ErrorMessage,
+        *[command.response for command in COMMANDS.values()],
+    }

@@ -11,7 +11,6 @@ from websockets.asyncio.client import connect
 from tests.server.house import House, in_house, raw
 from tests.server.http.wire import until
 from topics.server.ops import metrics as metrics_module
-from topics.server.ops.metrics import wants_json
 
 RECORDS = {"records": [{"data": 1}, {"data": 2}]}
 
@@ -384,19 +383,3 @@ async def test_scrape_whose_client_is_gone_is_given_up(house: House, monkeypatch
     assert await client.is_closed()
     await until(lambda: not house.listener.connections)
     assert len(looked) < 20
-
-
-@pytest.mark.parametrize(
-    ("accept", "json"),
-    [
-        (None, False),
-        (b"*/*", False),
-        (b"text/plain", False),
-        (b"application/json", True),
-        (b"Application/JSON; q=0.9, */*", True),
-        (b"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", False),
-        (b"text/html, application/json", True),
-    ],
-)
-def test_json_is_for_those_who_ask_for_it(accept: bytes | None, json: bool) -> None:
-    assert wants_json(accept) is json

@@ -750,7 +750,7 @@ class Operations:
 
         A key with prefixes sees the groups of topics that it may touch.
 
-        topic: Only groups of this topic.
+        topic: Only groups of this topic; its name or its alias.
         group: Only this group.
         q: Only groups whose name, or whose topic's name, contains this.
         limit: Most groups in the response; at most 1000. Default 100.
@@ -1227,6 +1227,7 @@ class Operations:
     def request_token(self, password: str, *, username: str | None = None) -> LoggedIn:
         """Exchange a user's name and password for a token.
 
+        password: Password of the user.
         username: Required, under one of its three names.
 
         Example:

@@ -8,6 +8,7 @@ from topics.broker.groups.groups import Group, end_sessions, group_lag
 from topics.model.errors import TopicsError
 from topics.model.steps import Steps
 from topics.server.auth.authorization import Caller
+from topics.server.limits import at_most
 from topics.server.operations import Call, handles
 from topics.server.responses import send, send_error
 
@@ -25,18 +26,21 @@ def list_groups(call: Call[None, GroupsQuery]) -> None:
             send_error(call.request, error if isinstance(error, TopicsError) else TopicsError("internal error"))
             return
         found.sort(key=lambda each: (-each[0], each[1].name, each[2].name))
-        shown = found[: min(query.limit, MAX_GROUPS)]
+        shown = found[: at_most(query.limit, MAX_GROUPS)]
         groups = [_fields(broker, topic, group) for _, topic, group in shown if group.positions]
         send(call.request, 200, {"total": len(found), "groups": groups})
 
-    broker.slices.run(_find(broker, call.caller, query), done)
+    topic_name = None if query.topic is None else call.name
+    broker.slices.run(_find(broker, call.caller, query, topic_name), done)
 
 
-def _find(broker: Broker, caller: Caller, query: GroupsQuery) -> Steps[list[tuple[int, Topic, Group]]]:
+def _find(
+    broker: Broker, caller: Caller, query: GroupsQuery, topic_name: str | None
+) -> Steps[list[tuple[int, Topic, Group]]]:
     """The groups that match, each with its lag in records."""
     wanted = query.q.lower()
     found: list[tuple[int, Topic, Group]] = []
-    topics = list(broker.state.topics.values()) if query.topic is None else [broker.topic(query.topic)]
+    topics = list(broker.state.topics.values()) if topic_name is None else [broker.topic(topic_name)]
     for index, topic in enumerate(topics):
         if index % TOPICS_PER_STEP == TOPICS_PER_STEP - 1:
             yield

@@ -10,17 +10,17 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from topics.api.live import COMMANDS, SUBSCRIPTION_ENTRIES, Start
-from topics.api.live import Subscription as Wishes
+from topics.api.live import COMMANDS, PingMessage, Start, SubscribeMessage, UnsubscribeMessage
 from topics.api.operation import MAX_CONTROL_BODY_BYTES
+from topics.api.operations import BY_NAME
 from topics.broker.topics.append import Append
 from topics.broker.topics.feed import Feed
 from topics.model.batch import Batch, check_text, decode_batch
-from topics.model.config import U64
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.large_batch import LARGE_BODY_BYTES, decode_large
 from topics.model.limits import Limits
@@ -46,28 +46,25 @@ class _RequestId(Struct):
     request_id: Raw | UnsetType = UNSET
 
 
-class _Subscribe(Wishes, kw_only=True):
-    topic: str | None = None
-    from_seq: U64 = 0
-    tail: bool = False
-    topics: dict[str, Start] | None = None
-    lenient: bool = False
-
-
-class _Unsubscribe(Struct):
-    topic: str
-
-
 class _Publish(Struct):
+    """The fields of a PublishMessage beside those of a batch, which has a decoder of its own."""
+
     topic: str
     return_seqs: bool = True
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)
 _request_ids = msgspec.json.Decoder(_RequestId)
-_subscribes = msgspec.json.Decoder(_Subscribe)
-_unsubscribes = msgspec.json.Decoder(_Unsubscribe)
 _publishes = msgspec.json.Decoder(_Publish)
+# Of all commands but a publish: the decoder of the declared message, and the most entries of its fields.
+_MESSAGES = {
+    name: (
+        msgspec.json.Decoder(command.request),
+        () if command.operation is None else BY_NAME[command.operation].max_entries,
+    )
+    for name, command in COMMANDS.items()
+    if command.request is not None and name != "publish"
+}
 
 
 class _Command:
@@ -115,7 +112,7 @@ class Commands:
         self._parked = False
         self._again = False
         self._stopped = False
-        self._operations: dict[str, Callable[[_Command], None]] = {
+        self._operations: dict[str, Callable[[_Command, Any], None]] = {
             "subscribe": self._subscribe,
             "unsubscribe": self._unsubscribe,
             "ping": self._ping,
@@ -152,21 +149,48 @@ class Commands:
                 if len(self._publishing) >= MAX_PENDING_PUBLISHES:
                     return
                 self._waiting.popleft()
-                self._publish(command)
+                self._publishing.append(command)
+                try:
+                    topic, return_seqs, batch = self._admit_publish(command)
+                except TopicsError as error:
+                    command.answer = _error(command, error)
+                    self._answer()
+                else:
+                    self._publish(command, topic, return_seqs, batch)
                 continue
             if self._publishing:
                 return
             self._waiting.popleft()
             try:
-                if command.refusal is not None:
-                    raise command.refusal
-                permission = PERMISSIONS.get(command.op)
-                if permission is None:
-                    raise InvalidRequest(f"unknown op {command.op[:100]!r}")
-                permission.check_scope(self._access.caller)
-                self._operations[command.op](command)
+                message = self._admit(command)
+                self._operations[command.op](command, message)
             except TopicsError as error:
                 self._send(_error(command, error))
+
+    def _admit(self, command: _Command) -> Any:
+        """The decoded message of a command that the caller may send: with the declared scope, for names that it may touch."""
+        if command.refusal is not None:
+            raise command.refusal
+        permission = PERMISSIONS.get(command.op)
+        if permission is None:
+            raise InvalidRequest(f"unknown op {command.op[:100]!r}")
+        permission.check_scope(self._access.caller)
+        decoder, max_entries = _MESSAGES[command.op]
+        limits = self._broker.limits
+        check_encoded_entries(command.message, max_entries, limits)
+        message = decode(command.message, decoder)
+        check_entries(message, max_entries, limits)
+        permission.check_names(self._access, message)
+        return message
+
+    def _admit_publish(self, command: _Command) -> tuple[str, bool, Batch]:
+        """The same for a publish: its topic, whether its seqs are answered, and its records."""
+        permission = PERMISSIONS["publish"]
+        permission.check_scope(self._access.caller)
+        asked, batch = command.fields or decode_publish(command.message, self._broker.limits)
+        permission.check_names(self._access, {"topic": asked.topic, "config": batch.config})
+        permission.check_fields(self._access, batch, creates=True)
+        return asked.topic, asked.return_seqs, batch
 
     def _decode_large(self, message: bytes) -> None:
         """Decode the message in steps. Its command precedes all that wait."""
@@ -183,62 +207,43 @@ class Commands:
 
         self._broker.slices.run(_large_command(message, self._broker.limits), decoded)
 
-    def _subscribe(self, command: _Command) -> None:
-        limits = self._broker.limits
-        check_encoded_entries(command.message, SUBSCRIPTION_ENTRIES, limits)
-        asked = decode(command.message, _subscribes)
-        check_entries(asked, SUBSCRIPTION_ENTRIES, limits)
-        PERMISSIONS["subscribe"].check_names(self._access, asked)
-        starts = dict(asked.topics or {})
-        if asked.topic is not None:
-            starts[asked.topic] = Start(asked.from_seq, asked.tail)
+    def _subscribe(self, command: _Command, message: SubscribeMessage) -> None:
+        starts = dict(message.topics or {})
+        if message.topic is not None:
+            starts[message.topic] = Start(message.from_seq, message.tail)
         broker, feed = self._broker, self._feed
-        topics = find_topics(broker, starts, lenient=asked.lenient)
-        most = broker.limits.max_watch_topics
-        if len(feed.places.keys() | topics.keys()) > most:
-            raise InvalidRequest(f"at most {most} topics over one socket", detail={"max": most})
-        begun = subscribe(broker, feed, topics, starts, subscription_of(asked, broker.limits))
+        topics = find_topics(broker, starts, lenient=message.lenient)
+        max_topics = broker.limits.max_watch_topics
+        if len(feed.places.keys() | topics.keys()) > max_topics:
+            raise InvalidRequest(f"at most {max_topics} topics over one socket", detail={"max": max_topics})
+        begun = subscribe(broker, feed, topics, starts, subscription_of(message, broker.limits))
         self._send(b'{"op":"subscribed",%b"topics":%b}' % (command.reference, encode(begun)))
         self._pump()
 
-    def _unsubscribe(self, command: _Command) -> None:
-        asked = decode(command.message, _unsubscribes)
-        PERMISSIONS["unsubscribe"].check_names(self._access, asked)
-        name = asked.topic
-        self._feed.remove(name)
-        self._send(b'{"op":"unsubscribed",%b"topic":"%b"}' % (command.reference, name.encode()))
+    def _unsubscribe(self, command: _Command, message: UnsubscribeMessage) -> None:
+        self._feed.remove(message.topic)
+        self._send(b'{"op":"unsubscribed",%b"topic":"%b"}' % (command.reference, message.topic.encode()))
 
-    def _ping(self, command: _Command) -> None:
+    def _ping(self, command: _Command, _message: PingMessage) -> None:
         self._send(b'{"op":"pong",%b"ts":%d}' % (command.reference, self._broker.runtime.now_ms()))
 
-    def _publish(self, command: _Command) -> None:
-        self._publishing.append(command)
-        permission = PERMISSIONS["publish"]
+    def _publish(self, command: _Command, topic: str, return_seqs: bool, batch: Batch) -> None:
         started = self._broker.runtime.perf()
 
         def reply(outcome: Append | TopicsError, waited_ms: float = 0.0) -> None:
             if isinstance(outcome, TopicsError):
                 command.answer = _error(command, outcome)
             else:
-                ack = render_append(outcome, asked.return_seqs, started, waited_ms)
+                ack = render_append(outcome, return_seqs, started, waited_ms)
                 command.answer = b'{"op":"ack",%b%b' % (command.reference, ack[1:])
             self._answer()
 
         try:
-            permission.check_scope(self._access.caller)
-            asked, batch = command.fields or self._decode_publish(command.message)
-            permission.check_names(
-                self._access, asked if batch.config is None else {"topic": asked.topic, "config": batch.config}
-            )
-            permission.check_fields(self._access, batch, creates=True)
-            if self._throttle.closed and self._park(asked.topic, batch, len(command.message), reply):
+            if self._throttle.closed and self._park(topic, batch, len(command.message), reply):
                 return
-            self._broker.append(asked.topic, batch, reply)
+            self._broker.append(topic, batch, reply)
         except TopicsError as error:
             reply(error)
-
-    def _decode_publish(self, message: bytes) -> tuple[_Publish, Batch]:
-        return decode(message, _publishes), decode_batch(message, self._broker.limits)
 
     def _park(self, name: str, batch: Batch, size: int, reply: Callable[..., None]) -> bool:
         """Whether the throttle delays the publish or has refused it."""
@@ -282,6 +287,10 @@ class Commands:
         self._run()
         if not self._waiting and not self._stopped:
             self._on_idle()
+
+
+def decode_publish(message: bytes, limits: Limits) -> tuple[_Publish, Batch]:
+    return decode(message, _publishes), decode_batch(message, limits)
 
 
 def _command(message: bytes) -> _Command:

@@ -6,7 +6,7 @@ The same fields make a watch session and a `subscribe` over WebSocket.
 from typing import Any
 
 from topics.api.live import Start
-from topics.api.live import Subscription as Wishes
+from topics.api.live import Subscription as SubscriptionOptions
 from topics.broker.broker import Broker, Topic
 from topics.broker.topics.feed import Feed, Subscription
 from topics.broker.topics.read import View
@@ -14,18 +14,19 @@ from topics.model.config import check_u64
 from topics.model.errors import InvalidRequest
 from topics.model.limits import Limits
 from topics.server.decoding import excluded_nodes
+from topics.server.limits import read_bytes, read_records
 
 
-def subscription_of(wishes: Wishes, limits: Limits) -> Subscription:
+def subscription_of(options: SubscriptionOptions, limits: Limits) -> Subscription:
     view = View(
-        tags=wishes.include_tags,
-        metas=wishes.include_meta,
-        data=wishes.include_data,
-        without_nodes=excluded_nodes(wishes.node),
+        tags=options.include_tags,
+        metas=options.include_meta,
+        data=options.include_data,
+        without_nodes=excluded_nodes(options.node),
     )
-    limit = min(wishes.limit or limits.default_limit, limits.max_limit)
-    budget = min(wishes.max_batch_bytes or limits.answer_bytes, limits.answer_bytes_max)
-    return Subscription(view, limit, budget, wishes.consistency == "eventual")
+    limit = read_records(options.limit, limits)
+    budget = read_bytes(options.max_batch_bytes, limits)
+    return Subscription(view, limit, budget, options.consistency == "eventual")
 
 
 def find_topics(broker: Broker, starts: dict[str, Start], *, lenient: bool) -> dict[str, Topic]:

@@ -7,9 +7,10 @@ stream begins at the cursors of the session, moved back by `Last-Event-ID` to wh
 from topics.api.live import Start, WatchBody, WatchQuery
 from topics.broker.broker import Broker
 from topics.broker.topics.feed import Feed, Frame, Records
-from topics.model.config import clamp
 from topics.model.errors import TopicsError
 from topics.server.http import Request, Stream
+from topics.server.http.media_types import EVENT_STREAM, accepts
+from topics.server.limits import heartbeat_ms
 from topics.server.live import sse
 from topics.server.live.delivery import Delivery
 from topics.server.live.open_channels import feed_places
@@ -20,9 +21,6 @@ from topics.server.live.subscriptions import find_topics, subscribe, subscriptio
 from topics.server.operations import Call, handles
 from topics.server.responses import send
 
-MIN_HEARTBEAT_MS = 1_000
-MAX_HEARTBEAT_MS = 60_000
-
 
 @handles("post_watch")
 def post_watch(call: Call[WatchBody, WatchQuery]) -> None:
@@ -32,8 +30,7 @@ def post_watch(call: Call[WatchBody, WatchQuery]) -> None:
     topics = find_topics(broker, body.topics, lenient=call.query.lenient)
     feed = Feed(broker)
     begun = subscribe(broker, feed, topics, body.topics, subscription_of(body, broker.limits))
-    heartbeat_ms = clamp(body.heartbeat_ms, MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS)
-    session = live.sessions.make(call.caller, feed, heartbeat_ms, broker.runtime.now_ms())
+    session = live.sessions.make(call.caller, feed, heartbeat_ms(body.heartbeat_ms), broker.runtime.now_ms())
     session.event_names = body.event_names
     fields = {
         "wid": session.wid,
@@ -75,15 +72,8 @@ def get_watch(call: Call[None, None]) -> None:
 
 def require_event_stream(request: Request) -> None:
     """Raises 406 unless the client accepts server-sent events."""
-    accept = request.header(b"accept")
-    if accept is None:
-        return
-    for offer in accept.lower().split(b","):
-        media_type, *parameters = [part.strip() for part in offer.split(b";")]
-        refused = any([part.replace(b" ", b"") in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000") for part in parameters])
-        if media_type in (b"text/event-stream", b"text/*", b"*/*") and not refused:
-            return
-    raise TopicsError("this path answers with text/event-stream only", code="not_acceptable")
+    if not accepts(request.header(b"accept"), EVENT_STREAM):
+        raise TopicsError("this path answers with text/event-stream only", code="not_acceptable")
 
 
 def open_stream(live: Live, request: Request) -> Stream:

@@ -12,16 +12,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from topics import __version__
-from topics.api.ops import HTML
+from topics.api.ops import HTML as HTML_UTF_8
 from topics.model.errors import TopicsError
 from topics.server.http import Request
+from topics.server.http.media_types import HTML, JSON, preferred
 from topics.server.operations import Call, handles
 from topics.server.responses import encode
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "console"
 INDEX = b"/console/index.html"
 MEDIA_TYPES = {
-    ".html": HTML.encode(),
+    ".html": HTML_UTF_8.encode(),
     ".js": b"text/javascript; charset=utf-8",
     ".css": b"text/css; charset=utf-8",
     ".svg": b"image/svg+xml",
@@ -68,7 +69,7 @@ def _preloading(files: dict[bytes, ConsoleFile]) -> dict[bytes, ConsoleFile]:
 
 @handles("get_root")
 def get_root(call: Call[None, None]) -> None:
-    if call.service.settings.console and not _wants_json(call.request):
+    if call.service.settings.console and preferred(call.request.header(b"accept"), JSON, HTML) == HTML:
         _send_file(call.request, INDEX)
         return
     links = {"docs": "/docs", "openapi": "/openapi.json", "health": "/v0/health"}
@@ -97,11 +98,3 @@ def _send_file(request: Request, path: bytes) -> None:
         request.respond(304, b"", file.headers)
     else:
         request.respond(200, file.body, file.headers, content_type=file.content_type)
-
-
-def _wants_json(request: Request) -> bool:
-    """Whether JSON is named before HTML. Without an Accept header, or with */* as curl sends it, JSON is answered too."""
-    accept = (request.header(b"accept") or b"").lower()
-    html = accept.find(b"text/html")
-    json = accept.find(b"application/json")
-    return html < 0 or 0 <= json < html

@@ -8,6 +8,7 @@ from topics.api.queues import JobsQuery
 from topics.broker.broker import Broker, Partition, Topic
 from topics.model.errors import not_a_queue
 from topics.model.page import Page, column, page_datas, page_times
+from topics.server.limits import at_most
 from topics.server.operations import Call, handles
 from topics.server.queues.counts import job_counts
 from topics.server.responses import send
@@ -24,7 +25,7 @@ def list_jobs(call: Call[None, JobsQuery]) -> None:
     if topic.config.type != "queue":
         raise not_a_queue(topic.name)
     counts = job_counts(broker, call.caller, topic)
-    jobs = _jobs(broker, topic, query.state, min(query.limit, MAX_JOBS))
+    jobs = _jobs(broker, topic, query.state, at_most(query.limit, MAX_JOBS))
     fields = {"topic": topic.name, "state": query.state, "total": counts[query.state], "counts": counts, "jobs": jobs}
     send(call.request, 200, fields)
 

@@ -9,13 +9,13 @@ from topics.api.operations import BY_NAME
 from topics.api.queues import MAX_REASON_CHARS, AckBody, ClaimBody, ExtendBody, NackBody
 from topics.broker.queues.claims import ClaimResult
 from topics.broker.queues.lease_commits import AckResult
-from topics.model.batch import MAX_DELAY_MS
-from topics.model.config import MAX_LEASE_MS, MIN_LEASE_MS, U64_MAX, check_u64, clamp
+from topics.model.config import U64_MAX, check_u64
 from topics.model.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.model.limits import Limits
 from topics.server.admission import Admission
 from topics.server.decoding import EMPTY_OBJECT, MIN_COUNTED_BYTES, check_encoded_entries, decode, require_json
 from topics.server.http import JSON_STARTS, LENGTHS, Request, respond_together
+from topics.server.limits import claimed_jobs, delay_ms, lease_ms, wait_ms
 from topics.server.operations import Call, handles, serves
 from topics.server.responses import answer_failed, refuse_together, send, send_error
 from topics.server.routing import Handler
@@ -51,9 +51,9 @@ def _decode_claim(body: bytes, limits: Limits) -> _ClaimRequest:
     return _ClaimRequest(
         fields.partition,
         fields.node,
-        min(fields.max, limits.max_claim),
-        None if fields.lease_ms is None else clamp(fields.lease_ms, MIN_LEASE_MS, MAX_LEASE_MS),
-        min(fields.wait_ms, limits.max_wait_ms),
+        claimed_jobs(fields.max, limits),
+        None if fields.lease_ms is None else lease_ms(fields.lease_ms),
+        wait_ms(fields.wait_ms, limits),
     )
 
 
@@ -203,9 +203,9 @@ def nack_jobs(call: Call[NackBody, None]) -> None:
         }
         send(request, 200, fields)
 
-    delay_ms = min(body.delay_ms, MAX_DELAY_MS)
     reason = body.reason[:MAX_REASON_CHARS] if body.reason else None
-    broker.queues.nack(name, body.partition, body.node, body.seqs, body.lease_ids, delay_ms, reply, reason)
+    delayed_ms = delay_ms(body.delay_ms)
+    broker.queues.nack(name, body.partition, body.node, body.seqs, body.lease_ids, delayed_ms, reply, reason)
 
 
 @handles("extend")
@@ -225,8 +225,8 @@ def extend_jobs(call: Call[ExtendBody, None]) -> None:
         }
         send(request, 200, fields)
 
-    lease_ms = clamp(body.lease_ms, MIN_LEASE_MS, MAX_LEASE_MS)
-    broker.queues.extend(name, body.partition, body.node, body.seqs, body.lease_ids, lease_ms, reply)
+    leased_ms = lease_ms(body.lease_ms)
+    broker.queues.extend(name, body.partition, body.node, body.seqs, body.lease_ids, leased_ms, reply)
 
 
 def check_node(node: str, limits: Limits) -> None:

@@ -9,10 +9,10 @@ from topics.api.queues import WorkQuery
 from topics.broker.broker import Broker
 from topics.broker.queues.claim_waiters import ClaimWaiters
 from topics.broker.queues.claims import ClaimResult
-from topics.model.config import MAX_LEASE_MS, MIN_LEASE_MS, clamp
 from topics.model.errors import TopicsError
 from topics.runtime.interface import Timer
 from topics.server.http import Stream
+from topics.server.limits import lease_ms, streamed_jobs
 from topics.server.live.open_channels import TopicPlace
 from topics.server.live.sse import CONTENT_TYPE, error_event, event, heartbeat
 from topics.server.live.watch import open_stream, require_event_stream, stream_headers
@@ -28,7 +28,7 @@ MAX_BUFFERED_BYTES = 1 << 20
 def stream_work(call: Call[None, WorkQuery]) -> None:
     broker, request, query = call.broker, call.request, call.query
     check_node(query.node, broker.limits)
-    most = clamp(query.max, 1, broker.limits.max_claim)
+    max_jobs = streamed_jobs(query.max, broker.limits)
     topic, partition, _ = broker.queues.find(call.name, query.partition)
     require_event_stream(request)
     if request.method == b"HEAD":
@@ -36,8 +36,8 @@ def stream_work(call: Call[None, WorkQuery]) -> None:
         request.respond_stream_head(stream_headers(request), CONTENT_TYPE)
         return
     stream = open_stream(call.service.live, request)
-    lease_ms = None if query.lease_ms is None else clamp(query.lease_ms, MIN_LEASE_MS, MAX_LEASE_MS)
-    work = WorkStream(broker, broker.queues.waiters(topic, partition), stream, query.node, most, lease_ms)
+    leased_ms = None if query.lease_ms is None else lease_ms(query.lease_ms)
+    work = WorkStream(broker, broker.queues.waiters(topic, partition), stream, query.node, max_jobs, leased_ms)
     places = [TopicPlace(topic.name, partition.number, None, 0)]
     call.service.live.slots.channels.describe(
         stream, "work", lambda: places, lambda: {"node": work.node, "jobs": len(work.connection_jobs or ())}
@@ -53,7 +53,7 @@ class WorkStream:
         waiters: ClaimWaiters,
         stream: Stream,
         node: str,
-        most: int,
+        max_jobs: int,
         lease_ms: int | None,
     ) -> None:
         self.node = node
@@ -62,7 +62,7 @@ class WorkStream:
         self._broker = broker
         self._waiters = waiters
         self._stream = stream
-        self._most = most
+        self._max_jobs = max_jobs
         self._start = b'{"topic":"%b",' % waiters.topic.name_bytes
         self._sent = False
         stream.write(heartbeat(broker.runtime.now_ms()))
@@ -78,7 +78,7 @@ class WorkStream:
         assert self.connection_jobs is not None
         if self._stream.closed or self._stream.buffered > MAX_BUFFERED_BYTES:
             return 0
-        return max(0, self._most - len(self.connection_jobs))
+        return max(0, self._max_jobs - len(self.connection_jobs))
 
     def deliver(self, result: ClaimResult) -> None:
         if self._stream.closed:

@@ -2,8 +2,7 @@
 
     {"sql": "...", "params": [...]}  ->  {"columns": [...], "rows": [[...], ...], "message": "...", "performance": {...}}
 
-A statement requires the scopes of the operation that it corresponds to (`topics.api.sql`) and calls the same functions of the
-broker. Statements that change something are answered when the change is durable, as that operation is.
+A statement requires what the operation that it corresponds to requires (`topics.api.sql`), and calls the same functions as its handler. Statements that change something are answered when the change is durable, as that operation is.
 """
 
 from collections.abc import Callable
@@ -14,38 +13,20 @@ from msgspec import Struct
 
 from topics.api.sql import STATEMENTS, SqlBody
 from topics.broker.broker import Configured, RecordsGone, Topic, TopicGone
-from topics.broker.groups.groups import (
-    EARLIEST,
-    LATEST,
-    Fetched,
-    Offset,
-    Seek,
-    Timestamp,
-    ack,
-    check_group,
-    check_not_owned,
-    deliver,
-    drop_group,
-    dropped_group,
-    fetch,
-    group_of,
-    pin,
-    seek,
-    start_offset,
-)
+from topics.broker.groups.groups import EARLIEST, LATEST, Fetched, Offset, Seek, Timestamp, check_group, fetch
 from topics.broker.tables.archives import ArchiveChanged, clear_archive, set_archive
-from topics.model.change import CHANGES
 from topics.model.config import ConfigChange
-from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
-from topics.model.route import ChangePosition, Route
+from topics.model.errors import InvalidRequest, NotFound, TopicsError, topic_not_found
 from topics.server.auth.permissions import Access, Permission
-from topics.server.groups.groups import DEFAULT_LIMIT, free_partition, parse_time, seek_fields
+from topics.server.groups.actions import GroupPoll, acknowledge, move_group, remove_group
+from topics.server.groups.groups import parse_time, seek_fields
 from topics.server.groups.messages import COLUMNS, message_rows
+from topics.server.limits import consumed_messages
 from topics.server.operations import Call, handles
 from topics.server.responses import send, send_error
 from topics.server.sql.system_tables import TABLES, gather, route_fields, visible_routes
 from topics.server.tables.archives import archive_fields, archive_options
-from topics.sql.expressions import columns_in
+from topics.server.tables.sources import add_source, drop_source
 from topics.sql.parser import parse
 from topics.sql.select import Reply, Table
 from topics.sql.select import Request as SelectRequest
@@ -75,8 +56,6 @@ from topics.sql.statements import (
     ShowTopics,
     Statement,
 )
-
-MAX_ROUTES = 1000
 
 _RETENTION = {"retention_seconds", "retention_max_bytes"}
 
@@ -114,11 +93,12 @@ def run_sql(call: Call[SqlBody, None]) -> None:
 class Execution:
     """One statement while it is executed."""
 
-    def __init__(self, access: Access, done: Done) -> None:
-        self._access = access
-        self._service = access.service
-        self._broker = access.broker
-        self._caller = access.caller
+    def __init__(self, call: Call[SqlBody, None], done: Done) -> None:
+        self._access: Access = call
+        self._request = call.request
+        self._service = call.service
+        self._broker = call.broker
+        self._caller = call.caller
         self._done = done
 
     def run(self, statement: Statement) -> None:
@@ -199,12 +179,12 @@ class Execution:
         self._broker.set_alias(statement.topic, statement.alias, self._altered(statement.topic))
 
     def _set_archive(self, statement: SetArchive) -> None:
-        name = self._broker.name_of(statement.topic)
+        name = self._access.name
         options = archive_options(dict(statement.options))
         set_archive(self._broker, name, options, self._archived(name))
 
     def _clear_archive(self, statement: ClearArchive) -> None:
-        name = self._broker.name_of(statement.topic)
+        name = self._access.name
         clear_archive(self._broker, name, self._archived(name))
 
     def _archived(self, name: str) -> Callable[[ArchiveChanged | TopicsError], None]:
@@ -216,77 +196,18 @@ class Execution:
     # Routes
 
     def _add_source(self, statement: AddSource) -> None:
-        def added(routes: list[Route], version: int) -> list[Route]:
-            self._check_columns(statement)
-            route = Route(
-                statement.table,
-                statement.op,
-                statement.payload_mode,
-                version,
-                statement.filter_expr,
-                statement.partition_key_expr,
-                statement.key_columns,
-                statement.start,
-                None if statement.start == "Earliest" else self._end_of_changes(statement.table),
-            )
-            if any([route.same_as(other) for other in routes]):
-                raise Conflict(f'topic "{statement.topic}" has this source already', detail={"table": statement.table})
-            if len(routes) >= MAX_ROUTES:
-                raise Throttled(
-                    f"a topic has at most {MAX_ROUTES} sources", detail={"limit": "max_routes", "max": MAX_ROUTES}
-                )
-            return [*routes, route]
-
-        self._broker.change_routes(statement.topic, added, self._altered(statement.topic))
-
-    def _end_of_changes(self, table: str) -> ChangePosition | None:
-        """Behind the last change of the table that is readable now; None when there is no change topic."""
-        changes = self._broker.state.topics.get(CHANGES + table)
-        if changes is None:
-            return None
-        return ChangePosition(changes.epoch, tuple([partition.head_seq + 1 for partition in changes.partitions]))
-
-    def _check_columns(self, statement: AddSource) -> None:
-        """Raises InvalidRequest when the source names a column that its table is known not to have."""
-        table = self._broker.state.tables.by_name.get(statement.table)
-        if table is None or not table.columns:
-            return
-        named = list(statement.key_columns)
-        for expression in (statement.filter_expr, statement.partition_key_expr):
-            if expression is not None:
-                named += columns_in(expression)
-        unknown = table.unknown(named)
-        if unknown is not None:
-            raise InvalidRequest(
-                f"table {table.name} has no column {unknown}",
-                detail={"table": table.name, "column": unknown, "columns": list(table.columns)},
-            )
+        add_source(self._broker, statement, self._altered(statement.topic))
 
     def _drop_source(self, statement: DropSource) -> None:
-        def meant(route: Route) -> bool:
-            return (
-                route.table == statement.table
-                and statement.op in (None, route.op)
-                and statement.filter_expr in (None, route.filter_expr)
-            )
-
-        def left(routes: list[Route], _version: int) -> list[Route]:
-            kept = [route for route in routes if not meant(route)]
-            if len(kept) == len(routes):
-                raise NotFound(
-                    f'topic "{statement.topic}" has no such source', code="not_found", detail={"table": statement.table}
-                )
-            return kept
-
-        self._broker.change_routes(statement.topic, left, self._altered(statement.topic))
+        drop_source(self._broker, statement, self._altered(statement.topic))
 
     # Groups
 
     def _consume(self, statement: Consume) -> None:
         broker = self._broker
-        topic = broker.resolve(statement.topic)
+        topic = self._topic()
         partition = broker.partition(topic, statement.partition)
-        limit = min(statement.limit or DEFAULT_LIMIT, broker.limits.max_limit)
+        limit = consumed_messages(statement.limit, broker.limits)
         start: str | Offset = EARLIEST
         if isinstance(statement.start, AtOffset):
             start = Offset(max(1, statement.start.offset))
@@ -302,36 +223,21 @@ class Execution:
                 if start == EARLIEST
                 else partition.head_seq + 1
             )
-            self._send_messages(topic, fetch(broker, topic, partition, first, limit, broker.limits.answer_bytes))
-            return
-        group = group_of(broker, topic, check_group(statement.group))
-        free_partition(broker, topic, group, partition.number)
-
-        def pinned(error: TopicsError | None) -> None:
-            # Answered here, not raised: the commit of the pin is the caller.
-            if error is not None:
-                self._done(error)
-                return
-            position = group.latest(partition.number)
-            if topic.groups.get(group.name) is not group or position is None:
-                self._done(dropped_group(topic, group.name))
-                return
-            try:
-                # A member may have joined while the pin was written.
-                free_partition(broker, topic, group, partition.number)
-                first = start_offset(partition, position, start)
-                fetched = fetch(broker, topic, partition, first, limit, broker.limits.answer_bytes)
-            except TopicsError as refused:
-                self._done(refused)
-                return
-            deliver(broker, topic, group, fetched, None)
+            fetched = fetch(broker, topic, partition, first, limit, broker.limits.answer_bytes)
+            broker.counts.count_read(len(fetched.messages), fetched.tombstone is not None)
             self._send_messages(topic, fetched)
+            return
+        check_group(statement.group)
 
-        pin(broker, topic, group, [partition], start, pinned)
+        def answer(fetched: Fetched | None) -> None:
+            self._send_messages(topic, fetched or Fetched(partition.number, [], 0, False, None))
+
+        GroupPoll(
+            broker, self._request, topic, statement.group, start, limit, partition.number, answer, self._done
+        ).begin()
 
     def _ack(self, statement: Ack) -> None:
-        topic = self._broker.resolve(statement.topic)
-        partition = self._broker.partition(topic, statement.partition)
+        topic = self._topic()
 
         def reply(outcome: int | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
@@ -339,14 +245,10 @@ class Execution:
             else:
                 self._done(Result(["acknowledged_offset"], [[outcome]], f"acknowledged up to offset {outcome}"))
 
-        check_not_owned(self._broker, topic, check_group(statement.group), partition, statement.offset)
-        ack(self._broker, topic, statement.group, partition, statement.offset, reply)
+        acknowledge(self._broker, topic, statement.group, statement.partition, statement.offset, reply)
 
     def _reset_group(self, statement: ResetGroup) -> None:
-        topic = self._broker.resolve(statement.topic)
-        partitions = (
-            topic.partitions if statement.partition is None else [self._broker.partition(topic, statement.partition)]
-        )
+        topic = self._topic()
         target: str | Offset | Timestamp
         match statement.target:
             case Earliest():
@@ -366,16 +268,16 @@ class Execution:
             rows = [[topic.name, statement.group, *seek_fields(each).values()] for each in outcome]
             self._done(Result(columns, rows, "nothing was changed" if statement.dry_run else "consumer group moved"))
 
-        seek(self._broker, topic, statement.group, partitions, target, dry_run=statement.dry_run, reply=reply)
+        move_group(self._broker, topic, statement.group, statement.partition, target, reply, dry_run=statement.dry_run)
 
     def _drop_group(self, statement: DropGroup) -> None:
-        topic = self._broker.resolve(statement.topic)
+        topic = self._topic()
 
         def reply(error: TopicsError | None) -> None:
             self._done(Result(message=f'consumer group "{statement.group}" dropped') if error is None else error)
 
         try:
-            drop_group(self._broker, topic, statement.group, reply)
+            remove_group(self._broker, topic, statement.group, reply)
         except NotFound:
             if not statement.if_exists:
                 raise
@@ -390,7 +292,7 @@ class Execution:
         if statement.topic is None:
             self._show("consumer_groups")
             return
-        name = self._broker.resolve(statement.topic).name
+        name = self._topic().name
         self._show("consumer_groups", lambda row: row[0] == name)
 
     def _show(self, table: str, wanted: Callable[[Any], bool] | None = None) -> None:
@@ -404,7 +306,7 @@ class Execution:
         gather(self._service, self._broker, self._caller, (table,), gathered)
 
     def _describe_topic(self, statement: DescribeTopic) -> None:
-        topic = self._broker.resolve(statement.topic)
+        topic = self._topic()
         for partition in topic.partitions:
             self._broker.evict(topic, partition)
         fields: dict[str, Any] = {"topic_id": topic.name, "alias": topic.alias, "partitions": len(topic.partitions)}
@@ -449,6 +351,10 @@ class Execution:
 
     # Shared by several statements
 
+    def _topic(self) -> Topic:
+        """The topic that the statement names, by its name or its alias: the permission check has found its name."""
+        return self._broker.topic(self._access.name)
+
     def _altered(self, name: str) -> Callable[[Configured | TopicsError], None]:
         def reply(outcome: Configured | TopicsError) -> None:
             self._done(Result(message=f'topic "{name}" altered') if isinstance(outcome, Configured) else outcome)
@@ -459,7 +365,6 @@ class Execution:
         self._done(Result(message=message))
 
     def _send_messages(self, topic: Topic, fetched: Fetched) -> None:
-        self._broker.counts.count_read(len(fetched.messages), fetched.tombstone is not None)
         rows = message_rows(topic, fetched)
         more = {
             "next_offset": fetched.next_offset,

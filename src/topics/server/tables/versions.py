@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from topics.broker.core import Version
+from topics.server.limits import wait_ms
 from topics.server.long_poll import LongPoll
 from topics.server.operations import Call
 
@@ -17,11 +18,11 @@ def answer_version(call: Call[Any, Any], version: Version, answer: Callable[[], 
     """Call `answer` once, for a query with the fields of VersionQuery: now, or when the version is not the given one any
     more, or when the time is over.
     """
-    wait_ms = min(call.query.wait_ms, call.broker.limits.max_wait_ms)
-    if call.query.version != version.now or not wait_ms:
+    waits_ms = wait_ms(call.query.wait_ms, call.broker.limits)
+    if call.query.version != version.now or not waits_ms:
         answer()
         return
     poll = LongPoll(call.broker, call.request, answer)
     poll.watch_version(version)
-    poll.wait(wait_ms)
+    poll.wait(waits_ms)
     poll.cancel_on_disconnect()

@@ -14,7 +14,6 @@ from topics.broker.topics.bulk_read import (
     DEFAULT_PAGE_RECORDS,
     MAX_PAGE_BYTES,
     MAX_PAGE_RECORDS,
-    MEDIA_TYPE,
     BulkPage,
     bulk_read,
 )
@@ -34,6 +33,8 @@ from topics.server.decoding import (
     optional_json,
 )
 from topics.server.http import Request
+from topics.server.http.media_types import ARROW, JSON, preferred
+from topics.server.limits import at_most, read_bytes, read_records, wait_ms
 from topics.server.long_poll import LongPoll
 from topics.server.operations import serves
 from topics.server.responses import elapsed_ms, encode, send_error
@@ -74,15 +75,17 @@ def diffing(service: Service) -> Handler:
 
 
 def diff_records(broker: Broker, request: Request, name: str, body: DiffBody) -> None:
-    if wants_arrow(request):
+    if preferred(request.header(b"accept"), JSON, ARROW) == ARROW:
         diff_in_bulk(broker, request, name, body)
         return
     limits = broker.limits
     wanted = ReadRequest(
         name,
         check_u64("from_seq", body.from_seq),
-        min(body.limit or limits.default_limit, limits.max_limit if body.to_seq is None else MAX_BOUNDED_LIMIT),
-        min(body.max_batch_bytes or limits.answer_bytes, limits.answer_bytes_max),
+        read_records(body.limit, limits)
+        if body.to_seq is None
+        else at_most(body.limit, MAX_BOUNDED_LIMIT, limits.default_limit),
+        read_bytes(body.max_batch_bytes, limits),
         _view(body),
         body.partition,
         body.from_ts,
@@ -93,9 +96,9 @@ def diff_records(broker: Broker, request: Request, name: str, body: DiffBody) ->
         diff_tagged(broker, request, wanted, parse_match(body.filter))
         return
     answer = read(broker, wanted)
-    wait_ms = min(body.wait_ms, limits.max_wait_ms)
-    if answer.read.unfinished or (wait_ms and answer.nothing):
-        PendingRead(broker, request, wanted, answer, wait_ms)
+    waits_ms = wait_ms(body.wait_ms, limits)
+    if answer.read.unfinished or (waits_ms and answer.nothing):
+        PendingRead(broker, request, wanted, answer, waits_ms)
     else:
         send_diff(broker, request, answer)
 
@@ -115,19 +118,13 @@ def diff_tagged(broker: Broker, request: Request, wanted: ReadRequest, match: Ta
     broker.slices.run(read_tagged(broker, wanted, match), done)
 
 
-def wants_arrow(request: Request) -> bool:
-    accept = request.header(b"accept")
-    return accept is not None and MEDIA_TYPE in accept.lower()
-
-
 def diff_in_bulk(broker: Broker, request: Request, name: str, body: DiffBody) -> None:
     """Answer with a page as an Arrow stream, which may hold many more records."""
-    limit = min(body.limit or DEFAULT_PAGE_RECORDS, MAX_PAGE_RECORDS)
     wanted = ReadRequest(
         name,
         check_u64("from_seq", body.from_seq),
-        limit,
-        min(body.max_batch_bytes or MAX_PAGE_BYTES, MAX_PAGE_BYTES),
+        at_most(body.limit, MAX_PAGE_RECORDS, DEFAULT_PAGE_RECORDS),
+        at_most(body.max_batch_bytes, MAX_PAGE_BYTES, MAX_PAGE_BYTES),
         _view(body),
         body.partition,
         body.from_ts,
@@ -143,7 +140,7 @@ def diff_in_bulk(broker: Broker, request: Request, name: str, body: DiffBody) ->
             send_error(request, TopicsError("internal error"))
         else:
             broker.counts.count_read(page.records, page.lost)
-            request.respond(200, page.stream, content_type=MEDIA_TYPE)
+            request.respond(200, page.stream, content_type=ARROW)
 
     bulk_read(broker, wanted, body.to_seq, match, done)
 

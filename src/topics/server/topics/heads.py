@@ -19,6 +19,7 @@ from topics.api.topics import HeadsBody
 from topics.broker.broker import Broker, Topic
 from topics.model.errors import InvalidRequest
 from topics.server.http import Request
+from topics.server.limits import wait_ms
 from topics.server.long_poll import LongPoll
 from topics.server.operations import Call, handles
 from topics.server.responses import send
@@ -35,14 +36,14 @@ def post_heads(call: Call[HeadsBody, None]) -> None:
     if body.describe:
         _describe(broker, request, body)
         return
-    wait_ms = min(body.wait_ms, broker.limits.max_wait_ms)
-    if wait_ms and not any([_moved(broker, name, known) for name, known in body.topics.items()]):
-        _wait(broker, request, body.topics, wait_ms)
+    waits_ms = wait_ms(body.wait_ms, broker.limits)
+    if waits_ms and not any([_moved(broker, name, known) for name, known in body.topics.items()]):
+        _wait(broker, request, body.topics, waits_ms)
     else:
         _send(broker, request, body.topics)
 
 
-def _wait(broker: Broker, request: Request, known: Known, wait_ms: int) -> None:
+def _wait(broker: Broker, request: Request, known: Known, waits_ms: int) -> None:
     """Answer when one of the topics has moved, or when the time is over."""
     poll = LongPoll(broker, request, lambda: _send(broker, request, known))
 
@@ -55,7 +56,7 @@ def _wait(broker: Broker, request: Request, known: Known, wait_ms: int) -> None:
         # One callback for each topic: a change of one topic compares only its heads.
         topic = broker.topic(name)
         poll.watch(topic, partial(look, topic))
-    poll.wait(wait_ms)
+    poll.wait(waits_ms)
     poll.cancel_on_disconnect()
 
 

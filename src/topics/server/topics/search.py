@@ -15,6 +15,7 @@ from topics.broker.groups.groups import group_lag
 from topics.model.errors import TopicsError
 from topics.model.steps import Steps
 from topics.server.auth.authorization import Caller
+from topics.server.limits import at_most
 from topics.server.operations import Call, handles
 from topics.server.queues.counts import job_counts
 from topics.server.responses import send, send_error
@@ -33,7 +34,7 @@ def search_topics(call: Call[None, SearchQuery]) -> None:
     service, broker, caller, query = call.service, call.broker, call.caller, call.query
     orders = service.orders
     key = (caller.name, *caller.prefixes, query.q, query.type, query.sort, query.order)
-    limit = min(query.limit, MAX_SEARCH_ROWS)
+    limit = at_most(query.limit, MAX_SEARCH_ROWS)
 
     def answer(order: Order) -> None:
         topics = [broker.state.topics.get(name) for name in order.page(query.offset, limit)]

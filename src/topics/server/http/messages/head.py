@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Protocol
 
+from topics.server.http.media_types import accepts_gzip
+
 from .refusal import EXPECTATION_FAILED, TRANSFER_UNSUPPORTED, VERSION_UNSUPPORTED, Refused, malformed
 
 if TYPE_CHECKING:
@@ -177,26 +179,6 @@ def add_header(headers: dict[bytes, bytes], name: bytes, value: bytes) -> None:
             raise malformed(f"repeated header {name.decode('latin-1')}")
         value = headers[name] + b", " + value
     headers[name] = value
-
-
-def accepts_gzip(value: bytes) -> bool:
-    """Whether an Accept-Encoding allows gzip and does not prefer identity."""
-    qualities: dict[bytes, float] = {}
-    for item in value.lower().split(b","):
-        coding, *parameters = (part.strip() for part in item.split(b";"))
-        quality = 1.0
-        for parameter in parameters:
-            name, _, number = parameter.partition(b"=")
-            if name.strip() == b"q":
-                quality = _quality(number.strip())
-        qualities[coding] = quality
-    gzip = qualities.get(b"gzip", qualities.get(b"x-gzip", qualities.get(b"*", 0.0)))
-    return gzip > 0 and gzip >= qualities.get(b"identity", 0.0)
-
-
-def _quality(number: bytes) -> float:
-    """Return a weight from 0 to 1; an invalid one is 0, so that an unclear header gets an uncompressed body."""
-    return float(number) if re.fullmatch(rb"0(\.[0-9]{0,3})?|1(\.0{0,3})?", number) else 0.0
 
 
 def _split_target(method: bytes, target: bytes) -> tuple[bytes, bytes]:
