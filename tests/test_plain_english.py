@@ -61,7 +61,6 @@ ALLOWED: dict[str, int] = {
     "src/topics/maintenance/repair.py": 1,
     "src/topics/model/archive.py": 2,
     "src/topics/model/facts.py": 4,
-    "src/topics/model/route.py": 1,
     "src/topics/spark/__init__.py": 1,
     "src/topics/sql/worker.py": 2,
     "src/topics/storage/os_marker.py": 1,
