@@ -37,7 +37,7 @@ def main() -> None:
                 if isinstance(item, Record):
                     apply(index, item)
                 else:
-                    print(f"changes {item.gap_from} to {item.gap_to} are lost; build the index anew", file=sys.stderr)
+                    print(f"changes {item.gap_from} to {item.gap_to} are lost; build the index again", file=sys.stderr)
 
 
 def apply(index: sqlite3.Connection, change: Record) -> None:

@@ -150,7 +150,7 @@ def make_prices(directory: Path, client: Client) -> Any:
     rows = pa.table({"sku": ["filter", "beans", "cup"], "cents": pa.array([450, 1290, 800], pa.int64())})
     write_deltalake(uri, rows, configuration={"delta.enableChangeDataFeed": "true"})
     client.put_table("lake.prices", "delta", uri, key_columns=["sku"])
-    say("A Delta table lake.prices stands beside it: topics table add lake.prices --delta URI --key sku")
+    say("A Delta table lake.prices is registered as well: topics table add lake.prices --delta URI --key sku")
     return lambda: DeltaTable(uri).update(updates={"cents": "cents / 2"}, predicate="sku <> 'cup'")
 
 

@@ -29,9 +29,7 @@ def contents(root: Path) -> dict[str, tuple[bytes, int]]:
     return {path.relative_to(root).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-def test_a_whole_directory_is_said_to_be_whole_and_left_as_it_was(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_whole_directory_is_reported_whole_and_not_changed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(root)
     assert main(["check", str(root)]) == 0
     out = capsys.readouterr().out
@@ -41,7 +39,7 @@ def test_a_whole_directory_is_said_to_be_whole_and_left_as_it_was(
     assert contents(root) == before
 
 
-def test_a_torn_tail_is_told_from_damage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_torn_tail_is_distinguished_from_damage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     newest = max((root / "wal" / "shard-00").iterdir())
     with newest.open("ab") as file:
         file.write(b"half a frame")
@@ -61,7 +59,7 @@ def test_a_torn_tail_is_told_from_damage(root: Path, capsys: pytest.CaptureFixtu
         ("segments/*.dead", "delete flags are damaged"),
     ],
 )
-def test_damage_is_said_with_its_file_and_offset(
+def test_damage_is_reported_with_its_file_and_offset(
     root: Path, capsys: pytest.CaptureFixture[str], pattern: str, says: str
 ) -> None:
     path = sorted(root.glob(pattern))[0]
@@ -89,7 +87,7 @@ def test_damage_in_the_middle_of_the_log_is_no_torn_tail(tmp_path: Path, capsys:
     assert "at byte 96: a frame that was safely stored is broken or missing" in capsys.readouterr().out
 
 
-def test_left_over_files_are_worth_a_note_and_no_more(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_left_over_files_are_reported_as_notes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "snapshots" / "000000000099.tmp").write_bytes(b"half")
     (root / "segments" / "0000000000000063-0000-00000000000000000001.arrow").write_bytes(b"half")
     assert main(["check", str(root)]) == 0

@@ -257,7 +257,7 @@ def test_pipelines_are_shown_and_stopped(capsys: pytest.CaptureFixture[str], mon
         assert lines(capsys) == [{"pipeline": "main", "outcome": "stopped"}]
 
 
-def test_a_lost_pipeline_is_not_said_to_have_stopped(
+def test_a_lost_pipeline_is_not_reported_as_stopped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Client() as client:

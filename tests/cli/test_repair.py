@@ -35,7 +35,7 @@ def test_dry_run_of_a_whole_directory_finds_nothing(root: Path, capsys: pytest.C
     assert contents(root) == before
 
 
-def test_dry_run_says_what_would_be_lost_and_changes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_reports_what_would_be_lost_and_changes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damaged = sorted((root / "segments").glob("*.arrow"))[0]
     damaged.write_bytes(b"")
     before = contents(root)

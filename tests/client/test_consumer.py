@@ -219,7 +219,7 @@ def test_a_consumer_whose_session_ended_raises_session_lost_and_can_go_on(fenced
         assert [each.data for each in consumer] == [1, 2], "it joins again and gets what was not acknowledged"
 
 
-def test_a_fenced_consumer_learns_it_from_its_heartbeat(fenced: Any, topic: str) -> None:
+def test_a_fenced_consumer_gets_session_lost_from_its_heartbeat(fenced: Any, topic: str) -> None:
     fenced.append(topic, [1, 2])
     with fenced.consumer(topic, group="g", heartbeat_s=0.05, follow=False) as consumer:
         next(consumer)

@@ -22,7 +22,7 @@ def test_a_response_is_the_same_in_any_pieces(response: bytes) -> None:
         assert (answer.status in (200, 201), answer.body, answer.keep_alive) == (True, b"hello", True)
 
 
-def test_a_response_says_whether_the_connection_stays_open() -> None:
+def test_a_response_shows_whether_the_connection_stays_open() -> None:
     reader = ResponseReader()
     reader.feed(RESPONSE.replace(b"X-Name: Value", b"Connection: close"))
     assert not reader.answer.keep_alive

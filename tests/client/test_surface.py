@@ -135,7 +135,7 @@ def test_importing_the_client_is_quick_and_brings_nothing_heavy(tmp_path: Path) 
     assert min([float(output[0]) for output in outputs]) <= MAX_IMPORT_MS
 
 
-def test_the_package_says_that_it_is_typed(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_package_is_typed(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A program that uses the client in the wrong way is found by mypy."""
     program = textwrap.dedent(
         """

@@ -1,4 +1,4 @@
-"""Workers: every job finishes, failures are retried and then dead letters, leases are renewed, a killed worker's job goes on."""
+"""Workers: every job finishes, failures are retried and then dead letters, leases are renewed, a killed worker's job finishes elsewhere."""
 
 import asyncio
 import os
@@ -143,7 +143,7 @@ def test_a_failed_job_is_retried_with_growing_delays_and_then_a_dead_letter_with
     assert counts(client, topic).dead_lettered == 1
 
 
-def test_retry_says_when_and_why(client: Client, topic: str) -> None:
+def test_retry_sets_the_delay_and_the_reason(client: Client, topic: str) -> None:
     client.append(topic, ["job"], config={"type": "queue"})
     times: list[float] = []
 
@@ -259,7 +259,7 @@ worker.run()
 
 
 class Program:
-    """A worker in a process of its own, whose job ends when the test says so."""
+    """A worker in a process of its own, whose job ends when the test lets it."""
 
     def __init__(self, url: str, queue: str, marks: Path, mode: str = "poll") -> None:
         self.marks = marks
@@ -336,7 +336,7 @@ def test_a_second_sigint_ends_a_worker_at_once(client: Client, url: str, topic: 
     assert not list(tmp_path.glob("finished-*"))
 
 
-def test_a_worker_goes_on_when_the_server_comes_back(tmp_path: Path, topic: str) -> None:
+def test_a_worker_continues_when_the_server_answers_again(tmp_path: Path, topic: str) -> None:
     settings = server_settings(tmp_path)
     with running_server(settings) as url:
         port = int(url.rpartition(":")[2])

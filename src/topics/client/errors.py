@@ -22,7 +22,7 @@ class ServerUnreachable(TopicsError):
 
 
 class WrongAnswer(TopicsError):
-    """Something answered, but not a topics server of this API: look at the URL.
+    """Something answered, but not a topics server of this API: check the URL.
 
     Example:
 
@@ -86,7 +86,7 @@ class SessionLost(TopicsError):
 
 
 class WatchFailed(TopicsError):
-    """The server cannot go on with a watched topic. `detail` names the topic and the HTTP status.
+    """The server cannot continue a watched topic. `detail` names the topic and the HTTP status.
 
     Example:
 

@@ -42,7 +42,7 @@ def group_start(start: Started) -> Literal["earliest", "latest"] | OffsetStart:
 
 
 def seek_target(to: str | int) -> Literal["earliest", "latest"] | SeekTarget:
-    """Where a group goes on, as the API has it. Raises InvalidRequest for a text that is not a time."""
+    """Where a group continues, as the API has it. Raises InvalidRequest for a text that is not a time."""
     if isinstance(to, int):
         return SeekTarget(Offset=to)
     if to == "earliest":

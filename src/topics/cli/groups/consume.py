@@ -14,7 +14,7 @@ def build_parser() -> Parser:
     parser = command_parser(
         "consume",
         "Print the messages of a consumer group and acknowledge them after they are printed. The server remembers the "
-        "position of the group: the next call goes on there. Several processes with the same group share the partitions.",
+        "position of the group: the next call continues there. Several processes with the same group share the partitions.",
         [
             "topics consume orders --group billing",
             "topics consume orders --group billing -f -o raw",

@@ -48,7 +48,7 @@ def build_parser() -> Parser:
         type=duration_argument,
         default=DEFAULT_LEASE_MS,
         metavar="DURATION",
-        help="after this time without a sign of life the job goes to another worker (default 30s)",
+        help="a job goes to another worker this long after the last renewal of its lease (default 30s)",
     )
     parser.add_argument(
         "--retries", type=int, help="retries before a job goes to QUEUE.dead (default: as the queue is configured)"

@@ -1,4 +1,4 @@
-"""`topics context ls|use|show|rm`: the servers that this command line knows by name."""
+"""`topics context ls|use|show|rm`: the servers that have a name here."""
 
 import argparse
 import os

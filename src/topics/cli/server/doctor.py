@@ -53,7 +53,7 @@ class Finding(Struct):
 def build_parser() -> Parser:
     parser = command_parser(
         "doctor",
-        "Look at the settings, the disk, the clock, the limits and the versions of this machine, and at the server if one "
+        "Check the settings, the disk, the clock, the limits and the versions of this machine, and the server if one "
         "answers. Prints what is wrong and what to do about it. Exits with 4 when there is a problem; warnings do not count.",
         ["topics doctor", "topics doctor --data /var/lib/topics", "topics doctor -o json"],
     )

@@ -159,7 +159,7 @@ def _repair(directory: "DataDirectory", printer: Printer) -> int:
         if error is not None:
             if not isinstance(error, OSError | TopicsError):
                 raise error
-            print(f"topics repair: stopped half-way: {error}; run it again", file=sys.stderr)
+            print(f"topics repair: stopped before it was complete: {error}; run it again", file=sys.stderr)
             return exit_codes.UNREACHABLE
         if not work.repaired and not recovered.bad_snapshots:
             printer.line("Nothing is damaged.")

@@ -132,7 +132,7 @@ class RecordPrinter:
             self._row([*fields, *more, *self.COLUMNS], [*fields.values(), *more.values(), *values])
 
     def tombstone(self, lost: Tombstone, topic: str = "") -> None:
-        """Report lost records on standard error, and as a value where the format has room for one."""
+        """Report lost records on standard error, and as a value in the JSON formats."""
         print(f"topics: {f'{topic}: ' if self._with_topic else ''}{loss_text(lost)}", file=sys.stderr)
         if self._output in ("json", "jsonl") and not self._data_only:
             self._value({**({"topic": topic} if self._with_topic else {}), "tombstone": lost})

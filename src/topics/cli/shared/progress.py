@@ -12,7 +12,7 @@ class Progress:
     """A bar on standard error, shown by a timer: one slow step is enough. Several threads may advance it.
 
     total: Number of units when the work is done; None when it is not known.
-    unit: What is counted; empty when nothing is, and the bar shows only that the work goes on.
+    unit: What is counted; empty when nothing is, and the bar shows only the elapsed time.
     """
 
     def __init__(self, label: str, total: int | None = None, unit: str = "records") -> None:

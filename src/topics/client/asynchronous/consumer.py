@@ -36,7 +36,7 @@ class AsyncConsumer(Generic[D]):
     read them. A message that is not acknowledged is delivered again, to this member or another one, after the session
     ends. Acknowledging a message acknowledges all before it in its partition.
 
-    The session is renewed while the loop handles messages. When it ends all the same, as after a server restart or a long
+    The session is renewed while the loop handles messages. When it ends anyway, as after a server restart or a long
     pause of the process, the next call raises SessionLost; iterating again joins the group again. Leaving the context, and
     SIGTERM or SIGINT (Ctrl-C), end the iteration and leave the group, so that the partitions go to other members at once.
     Messages that were fetched are delivered first; a second SIGINT raises KeyboardInterrupt.
@@ -171,7 +171,7 @@ class AsyncConsumer(Generic[D]):
         await self._send_acks(offsets)
 
     async def seek(self, to: Literal["earliest", "latest"] | str | int, *, partition: int | None = None) -> Sought:
-        """Move the group: all its members go on there. Drops what was fetched and not taken yet.
+        """Move the group: all its members continue there. Drops messages that were fetched and not taken yet.
 
         to: "earliest", "latest", an offset, or a time such as "-1h", "2026-11-01" or "2026-11-01T12:00:00Z".
         partition: Only this partition.

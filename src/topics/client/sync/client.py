@@ -328,14 +328,14 @@ class Client(Operations):
     ) -> Worker:
         """A worker for the jobs of a queue. See `Worker`.
 
-        concurrency: Most jobs that run at once.
+        concurrency: Maximum number of jobs that run at the same time.
         retries: How often a failed job is tried again before it goes to `dead_letter`; None leaves the queue's own
             settings alone. Setting it requires the scope admin, unless the queue is already configured so.
         backoff: Delay before a job is tried again: "exponential" (doubles from `first_delay_s` to `max_delay_s`),
             "constant" (`first_delay_s`), or a function of the number of deliveries that returns seconds.
         dead_letter: Topic for jobs that failed too often; default `<queue>.dead`.
         lease_s: How long a job stays with a worker that has died. Renewed while the job runs.
-        drain_s: How long jobs may go on after SIGTERM or `stop`.
+        drain_s: How long jobs may run after SIGTERM or `stop`.
         push: Receive jobs over one open connection instead of polling.
         type: Decode payloads into this type: a msgspec Struct, a dataclass, a pydantic model or a builtin.
         name: Name of the worker; made up if it is not given.
@@ -670,7 +670,7 @@ class Client(Operations):
         """Everything new on these topics, until the iteration is ended or all of them are deleted.
 
         `topics`: a name, names, or names with the seq to begin after or a `Start`. After a lost connection the watch goes
-        on where it was: nothing is skipped and nothing comes twice. Raises WatchFailed when the server cannot go on with a
+        on where it was: nothing is skipped and nothing comes twice. Raises WatchFailed when the server cannot continue a
         topic.
 
         tail: Begin with what is appended from now on.
