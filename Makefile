@@ -13,10 +13,12 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check
 TEST_PACKAGES  := chromium curl fish postgresql:pg_ctlcluster default-jre-headless:java zsh nginx-light:nginx caddy prometheus:promtool
 SPARK_PACKAGES := default-jre-headless:java
 BENCH_PACKAGES := redis-server wrk nats-server
+LINT := build/lint
+LINT_PACKAGES := prettier@3.10.1 eslint@10.15.0 @eslint/js@10.0.1 globals@17.14.0
 POWERCUT_PACKAGES := e2fsprogs:mkfs.ext4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-spark test-clients check format generate crash bench bench-spark powercut soak demo screenshots docs system-deps lock clean
+.PHONY: help setup run test test-spark test-clients check lint-console format generate crash bench bench-spark powercut soak demo screenshots docs system-deps lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -40,7 +42,16 @@ check: setup ## Check format, lint and strict types, and run the fast tests
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	@$(MAKE) --no-print-directory lint-console
 	$(PY) -m pytest tests -m "not slow and not long and not clients"
+
+# ESLint finds its packages beside its configuration, so that is copied to where they are installed.
+lint-console: ## Check format and lint of the console's JavaScript (skipped without npm)
+	@if ! command -v npm >/dev/null; then echo "lint-console: skipped, npm is not installed"; exit 0; fi; \
+	set -e; test -x $(LINT)/node_modules/.bin/eslint || npm install --silent --no-save --prefix $(LINT) $(LINT_PACKAGES); \
+	cp eslint.config.mjs $(LINT)/; \
+	$(LINT)/node_modules/.bin/prettier --log-level=warn --check 'src/topics/console/**/*.{js,css,html}'; \
+	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.mjs src/topics/console
 
 format: setup ## Rewrite the code to the project's format and fix what lint can fix
 	$(PY) -m ruff check --fix-only --quiet .
@@ -72,9 +83,10 @@ demo: setup ## See it work: a chat, routes on Spark, consumer groups and an arch
 	@$(call require_packages,$(SPARK_PACKAGES))
 	@$(PY) tools/demo.py
 
-screenshots: setup ## Write the pictures of the console that the README shows (needs chromium)
+screenshots: setup ## Write the pictures of the console that the README shows (ARGS=--all: every screen to build/; needs chromium)
 	@$(call require_packages,chromium)
-	$(PY) -m tools.screenshots
+	@test -d /usr/share/fonts/opentype/inter || { $(call apt_install,fonts-inter fonts-jetbrains-mono); }
+	$(PY) -m tools.screenshots $(ARGS)
 
 docs: setup ## Build the documentation site into build/site
 	$(PY) -m mkdocs build --strict --quiet

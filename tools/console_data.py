@@ -10,7 +10,7 @@ HOSTILE = '<img src=x onerror="window.hacked=1">'
 
 
 def fill(api: Api, *, records: int = 400) -> None:
-    """Topics with traffic, a queue with dead letters, groups with lag, routers, a pipeline and an archive."""
+    """Topics with traffic, a queue with dead letters, groups with lag, routers, routes, a pipeline and an archive."""
     chance = random.Random(7)
     _topics(api, chance, records)
     _queue(api)
@@ -53,7 +53,6 @@ def _topics(api: Api, chance: random.Random, count: int) -> None:
                 [{"data": {"celsius": 20 + number % 9}} for number in numbers],
                 partition=partition,
             )
-    _records(api, "orders", [{"data": {"note": HOSTILE, "big": 1}, "tag": HOSTILE, "node": HOSTILE}])
     api.post("/v0/topics/orders/delete", {"match": "customer-3"})
     for name in ("audit.logins", "audit.changes", "mail.outbox", "metrics.raw", "metrics.hourly"):
         _records(api, name, [{"data": {"n": number}} for number in range(20)])
@@ -61,8 +60,7 @@ def _topics(api: Api, chance: random.Random, count: int) -> None:
 
 def _queue(api: Api) -> None:
     api.put("/v0/topics/jobs", {"type": "queue", "lease_ms": 600_000, "max_deliveries": 1, "dead_letter": "jobs.dead"})
-    failing = [{"data": {"task": "resize", "image": f"photo-{number}.png"}, "tag": "image"} for number in range(5)]
-    failing.append({"data": {"task": "send", "to": HOSTILE}, "tag": HOSTILE})
+    failing = [{"data": {"task": "resize", "image": f"photo-{number}.png"}, "tag": "image"} for number in range(6)]
     _records(api, "jobs", failing)
     claimed = api.post("/v0/topics/jobs/claim", {"node": "worker-1", "max": 10}).json["claimed"]
     api.post(
@@ -73,6 +71,12 @@ def _queue(api: Api) -> None:
     api.post("/v0/topics/jobs/claim", {"node": "worker-1", "max": 10})
     _records(api, "jobs", [{"data": {"task": "resize", "image": f"new-{number}.png"}} for number in range(12)])
     _records(api, "jobs", [{"data": {"task": "report"}, "delay_ms": 3_600_000}])
+    hold_jobs(api)
+    api.put("/v0/topics/mails", {"type": "queue"})
+
+
+def hold_jobs(api: Api) -> None:
+    """Lease some jobs: a restart of the server ends leases that are not durable."""
     api.post("/v0/topics/jobs/claim", {"node": "worker-1", "max": 2})
     api.post("/v0/topics/jobs/claim", {"node": "worker-2", "max": 1})
 
@@ -103,6 +107,10 @@ def _routers(api: Api) -> None:
         ("clicks-to-raw", "clicks", "metrics.raw"),
     ):
         api.put(f"/v0/routers/{name}", {"source": source, "dest": dest, "from": "earliest"})
+    for table, topic in (("shop.orders", "orders"), ("shop.customers", "crm.customers")):
+        api.put(f"/api/tables/{table}", {"key_columns": ["id"], "columns": {"id": "bigint", "total": "double"}})
+        api.post("/api/sql", {"sql": f'CREATE TOPIC IF NOT EXISTS "{topic}"'})
+        api.post("/api/sql", {"sql": f'ALTER TOPIC "{topic}" ADD SOURCE {table} ON INSERT'})
 
 
 def _pipeline(api: Api) -> None:
@@ -113,14 +121,36 @@ def _pipeline(api: Api) -> None:
     api.post("/v0/topics/orders/archive/progress", {"partitions": progress, "table_version": 4})
 
 
+def fill_hostile(api: Api) -> None:
+    """Names and texts that would run a script in a page that takes them for HTML, in every place that accepts them."""
+    _records(
+        api, "hostile", [{"data": {"note": HOSTILE, HOSTILE: 1}, "tag": HOSTILE, "node": HOSTILE, "meta": {HOSTILE: 1}}]
+    )
+    api.put("/v0/topics/hostile.jobs", {"type": "queue", "max_deliveries": 1, "dead_letter": "hostile.dead"})
+    _records(api, "hostile.jobs", [{"data": {"to": HOSTILE}, "tag": HOSTILE}])
+    claimed = api.post("/v0/topics/hostile.jobs/claim", {"node": "w"}).json["claimed"]
+    seqs = [job["$seq"] for job in claimed]
+    api.post("/v0/topics/hostile.jobs/nack", {"node": "w", "seqs": seqs, "reason": HOSTILE})
+    api.post("/v0/topics/hostile.jobs/claim", {"node": "w"})
+    _records(api, "hostile.jobs", [{"data": HOSTILE}])
+    api.post("/v0/topics/hostile.jobs/claim", {"node": HOSTILE})
+    body = {"topic": "hostile", "group_id": HOSTILE, "consumer_id": HOSTILE, "timeout_seconds": 0}
+    api.post("/api/topics/consume", body)
+    api.put("/v0/topics/hostile/archive", {"uri": f"archive/{HOSTILE}"})
+    failed = {"name": HOSTILE, "kind": HOSTILE, "state": "failed", "error": HOSTILE, "notes": {"quarantined": HOSTILE}}
+    api.put("/api/pipelines/hostile", {"state": "running", "master": HOSTILE, "started_ts": 1, "jobs": [failed]})
+
+
 def report(api: Api, name: str, now_ms: int) -> None:
     """A pipeline's report; it counts as lost 15 seconds after the last one."""
     jobs = [
-        {"name": "route shop.orders", "kind": "routing", "state": "running", "rows": 120_300, "rows_per_s": 812.5, "lag": 14,
+        {"name": "route shop.orders", "kind": "route", "state": "running", "rows": 120_300, "rows_per_s": 812.5, "lag": 14,
          "last_batch": 92, "batch_ms": 310.0},
+        {"name": "route shop.customers", "kind": "route", "state": "running", "rows": 8_120, "rows_per_s": 3.5, "lag": 0,
+         "last_batch": 40, "batch_ms": 120.0},
         {"name": "archive orders", "kind": "archive", "state": "running", "rows": 120_100, "rows_per_s": 640.0, "lag": 280,
          "last_batch": 31, "batch_ms": 1204.5, "notes": {"quarantined": 3}},
-        {"name": "materialize customers", "kind": "materialize", "state": "failed", "restarts": 4, "error": "column total: expected DOUBLE, got VARCHAR"},
+        {"name": "delta customers", "kind": "delta", "state": "failed", "restarts": 4, "error": "column total: expected DOUBLE, got VARCHAR"},
     ]  # fmt: skip
     api.put(
         f"/api/pipelines/{name}",

@@ -3,6 +3,7 @@
 A page fails its test when it logs an error, raises an exception or asks another host for something.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,12 @@ from topics.testing.server import running_server
 PATIENCE_MS = 20_000
 expect.set_options(timeout=PATIENCE_MS)
 OpenPage = Callable[..., Page]
+MAX_LOAD_FACTOR = 4.0
+
+
+def load_factor() -> float:
+    """By how much longer a bound on time is while other processes use the processors."""
+    return min(MAX_LOAD_FACTOR, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 @pytest.fixture(scope="module")

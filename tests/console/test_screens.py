@@ -1,19 +1,18 @@
 """Every screen with real data: it shows them, says so to screen readers, and its address brings it back."""
 
 from importlib.resources import files
-from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import watched_page
-from tools.console_data import HOSTILE
+from tests.console.conftest import load_factor, watched_page
+from tools.console_data import HOSTILE, fill_hostile
 from topics.testing.http import Api
 
-# The first four show every kind of part there is.
-AXE_SCREENS = ["/", "/topics/orders?seq=400", "/queues/jobs?tab=dead", "/topics/orders?tab=config", "/topics", "/groups/orders/billing",
-               "/routes", "/pipelines", "/sql?q=SHOW%20TOPICS", "/settings"]  # fmt: skip
 pytestmark = pytest.mark.slow
+
+MAX_FIRST_PAINT_MS = 200
 
 # By address: a text that only the right data show.
 SCREENS = {
@@ -30,12 +29,12 @@ SCREENS = {
     "/queues/jobs?tab=in_flight": "worker-2",
     "/queues/jobs?tab=ready": "new-3.png",
     "/queues/jobs?tab=delayed": "report",
-    "/queues/jobs?tab=dead": "delivered 1 time",
+    "/queues/jobs?tab=dead": "image is not readable",
     "/groups": "climate",
     "/groups/orders/billing": "Lag in records",
     "/routes": "orders-to-audit",
     "/pipelines": "expected DOUBLE, got VARCHAR",
-    "/live": "Open now",
+    "/live": "No live connections",
     "/sql?q=SELECT+topic_id+FROM+system.topics": "metrics.hourly",
     "/settings": "every client of this server may do everything",
     "/settings?tab=health": "Nothing fails",
@@ -43,15 +42,74 @@ SCREENS = {
 }
 
 
-@pytest.mark.parametrize("address", SCREENS)
-def test_screen_shows_its_data_and_survives_reload(page: Page, address: str) -> None:
-    page.goto(f"/#{address}")
-    main = page.locator("main")
-    expect(main).to_contain_text(SCREENS[address])
-    page.reload()
-    expect(main).to_contain_text(SCREENS[address])
-    assert page.url.endswith(address)
+SHIFTS = """window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((each) => {
+    if (!each.hadRecentInput) window.shift += each.value; })).observe({type: 'layout-shift', buffered: true});"""
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+
+
+def serious_findings(page: Page) -> list[str]:
+    """What axe finds in the page. The page must bypass the policy, which refuses the script of axe."""
+    page.evaluate(AXE)
+    report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{violation['id']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
+        for violation in report["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+
+
+def check_screen(page: Page, address: str, width: int) -> None:
+    """The screen shows its data, has a heading, fits the page, does not move while it loads, and axe finds nothing."""
+    expect(page.locator("main")).to_contain_text(SCREENS[address])
     expect(page.locator("h1").first).to_be_visible()
+    assert page.url.endswith(address)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("window.shift") < 0.1
+    assert serious_findings(page) == []
+
+
+@pytest.mark.parametrize("address", SCREENS)
+def test_screen_shows_its_data_in_both_themes_and_widths_and_survives_reload(
+    browser: Browser, url: str, address: str
+) -> None:
+    with watched_page(browser, url, bypass_csp=True, viewport={"width": 1440, "height": 900}) as page:
+        page.add_init_script(SHIFTS)
+        page.goto(f"/#{address}")
+        check_screen(page, address, 1440)
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.emulate_media(color_scheme="dark")
+        page.reload()
+        check_screen(page, address, 390)
+
+
+def test_axe_finds_nothing_serious_in_dialogs_menus_and_messages(browser: Browser, url: str) -> None:
+    with watched_page(browser, url, bypass_csp=True, viewport={"width": 390, "height": 844}) as page:
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto("about:blank")
+            page.goto("/#/topics/orders?seq=400")
+            expect(page.locator("#record")).to_be_visible()
+            assert serious_findings(page) == []
+            page.get_by_role("button", name="Menu").click()
+            assert serious_findings(page) == []
+            page.get_by_role("button", name="Close the menu").click(position={"x": 380, "y": 400})
+            page.get_by_role("button", name="More actions").click()
+            assert serious_findings(page) == []
+            page.get_by_role("button", name="Delete topic").click()
+            expect(page.get_by_role("dialog")).to_be_visible()
+            assert serious_findings(page) == []
+            page.keyboard.press("Escape")
+            page.get_by_role("button", name="Send a record").click()
+            page.locator("[data-role=data]").fill("not JSON")
+            page.get_by_role("dialog").get_by_role("button", name="Send", exact=True).click()
+            expect(page.get_by_role("alert")).to_be_visible()
+            assert serious_findings(page) == []
+            page.keyboard.press("Escape")
+            page.get_by_role("button", name="Theme").click()
+            expect(page.locator("#toasts")).to_contain_text("Theme: light")
+            assert page.evaluate("document.documentElement.dataset.theme") == "light"
+            assert serious_findings(page) == []
+            page.evaluate("localStorage.clear()")
 
 
 def test_back_button_returns_to_the_screen_before(page: Page) -> None:
@@ -66,12 +124,33 @@ def test_back_button_returns_to_the_screen_before(page: Page) -> None:
     expect(page.locator("h1")).to_have_text("Topics")
 
 
-def test_hostile_texts_are_shown_as_text(page: Page) -> None:
-    for address in ("/topics/orders?seq=401", "/queues/jobs?tab=dead", f"/topics/orders?tag={HOSTILE[:4]}*"):
+def test_hostile_names_and_texts_are_shown_as_text(page: Page, api: Api) -> None:
+    fill_hostile(api)
+    encoded = quote(HOSTILE, safe="")
+    for address in (
+        "/topics/hostile?seq=1",
+        f"/topics/hostile?tag={quote(HOSTILE[:4])}*",
+        "/topics/hostile?tab=archive",
+        "/topics/hostile?tab=groups",
+        "/queues/hostile.jobs?tab=in_flight",
+        "/queues/hostile.jobs?tab=dead",
+        "/groups",
+        f"/groups/hostile/{encoded}",
+        "/pipelines",
+        f"/sql?q={quote('SELECT group_id FROM system.consumer_groups')}",
+    ):
         page.goto("about:blank")
         page.goto(f"/#{address}")
+        if "/sql" in address:
+            page.get_by_role("button", name="Run").click()
         expect(page.locator("main")).to_contain_text("<img src=x onerror")
-        assert page.locator("main img").count() == 0
+        assert page.locator("main img").count() == 0, address
+    # Titles of dialogs and messages.
+    page.goto(f"/#/groups/hostile/{encoded}")
+    page.get_by_role("button", name="Seek").click()
+    expect(page.get_by_role("dialog").locator("h2")).to_contain_text(HOSTILE)
+    page.get_by_role("dialog").get_by_role("button", name="Seek").click()
+    expect(page.locator("#toasts")).to_contain_text(HOSTILE)
 
 
 def test_keyboard_opens_search_screens_and_rows(page: Page) -> None:
@@ -97,48 +176,14 @@ def test_keyboard_opens_search_screens_and_rows(page: Page) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Browser, url: str, scheme: str) -> None:
-    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
-    # Only here: axe is run by a script that the policy would refuse.
-    with watched_page(browser, url, bypass_csp=True, color_scheme=scheme) as page:
-        found: dict[str, Any] = {}
-        for address in AXE_SCREENS if scheme == "light" else AXE_SCREENS[:4]:
-            page.goto("about:blank")
-            page.goto(f"/#{address}")
-            expect(page.locator("h1").first).to_be_visible()
-            page.evaluate(axe)
-            report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-            for violation in report["violations"]:
-                if violation["impact"] in ("serious", "critical"):
-                    where = [node["html"][:160] for node in violation["nodes"][:3]]
-                    found[f"{address} {violation['id']}"] = where
-        assert found == {}
-
-
-@pytest.mark.parametrize("width", [390, 1440])
-def test_no_screen_scrolls_sideways_or_shifts(browser: Browser, url: str, width: int) -> None:
-    with watched_page(browser, url, viewport={"width": width, "height": 900}) as page:
-        page.add_init_script(
-            "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((each) => { if (!each.hadRecentInput) "
-            "window.shift += each.value; })).observe({type: 'layout-shift', buffered: true});"
-        )
-        for address in ("/", "/topics", "/topics/orders", "/queues/jobs", "/groups", "/routes", "/settings"):
-            page.goto("about:blank")
-            page.goto(f"/#{address}")
-            expect(page.locator("main")).to_contain_text(SCREENS.get(address, "Ready"))
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, address
-            assert page.evaluate("window.shift") < 0.1, address
-
-
-def test_first_paint_is_quick_and_all_files_are_small(page: Page, api: Api) -> None:
-    page.goto("/#/")
-    expect(page.locator("main")).to_contain_text("Needs attention")
-    page.reload()
-    expect(page.locator("main")).to_contain_text("Needs attention")
-    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    # 200 ms on a machine with nothing else to do.
-    assert painted < 1000
+def test_first_paint_takes_less_than_200_ms_on_a_machine_that_does_nothing_else(page: Page) -> None:
+    painted = []
+    for _ in range(5):
+        page.goto("about:blank")
+        page.goto("/#/")
+        expect(page.locator("main")).to_contain_text("Needs attention")
+        painted.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    assert min(painted) < MAX_FIRST_PAINT_MS * load_factor()
     sizes = page.evaluate(
         "performance.getEntriesByType('resource').filter((e) => e.name.includes('/console/')).map((e) => e.decodedBodySize)"
     )

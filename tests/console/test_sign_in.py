@@ -16,6 +16,18 @@ from topics.testing.server import running_server
 pytestmark = pytest.mark.slow
 
 KEYS = "full,reader:read:,tenant::team."
+# By address: what a key that may only read cannot do there.
+CHANGES = {
+    "/topics": ["New topic"],
+    "/topics/other?seq=1": ["Send a record", "Repeat"],
+    "/topics/other?tab=config": ["Preview", "Save", "Count and delete"],
+    "/topics/other?tab=archive": ["Archive this topic"],
+    "/queues/work": ["Send a job", "Extend", "Release", "Finish"],
+    "/queues/work?tab=dead": ["Move filtered", "Move all"],
+    "/groups/other/g": ["Seek", "End session"],
+    "/routes": ["New router"],
+    "/pipelines": ["Stop"],
+}
 EXPECTED = ("401 (Unauthorized)", "403 (Forbidden)")
 
 
@@ -26,6 +38,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with Api(found, {"Authorization": "Bearer full"}) as api:
             for name in ("team.a", "other"):
                 api.post(f"/v0/topics/{name}", {"records": [{"data": 1}]})
+            api.put("/v0/topics/work", {"type": "queue", "max_deliveries": 1, "dead_letter": "work.dead"})
+            api.post("/v0/topics/work", {"records": [{"data": 1}]})
+            api.post("/v0/topics/work/claim", {"node": "w"})
+            poll = {"topic": "other", "group_id": "g", "consumer_id": "m", "timeout_seconds": 0}
+            api.post("/api/topics/consume", poll)
+            api.put("/api/pipelines/main", {"state": "running", "started_ts": 1, "jobs": []})
         yield found
 
 
@@ -57,12 +75,20 @@ def test_what_a_key_may_not_do_is_disabled_with_the_reason(browser: Browser, gua
     with watched_page(browser, guarded, EXPECTED) as page:
         page.goto("/#/topics/other")
         sign_in(page, "reader")
+        page.get_by_role("button", name="More actions").click()
         button = page.get_by_role("button", name="Delete topic")
         expect(button).to_have_attribute("aria-disabled", "true")
         expect(button).to_have_attribute("title", "This key lacks the scope delete.")
         button.click(force=True)
         expect(page.locator("#toasts")).to_contain_text("lacks the scope delete")
         expect(page.get_by_role("dialog")).to_have_count(0)
+        # Every button that changes something, on every screen, is disabled and says which scope it needs.
+        for address, labels in CHANGES.items():
+            page.goto(f"/#{address}")
+            for label in labels:
+                button = page.get_by_role("button", name=label, exact=True).first
+                expect(button).to_have_attribute("aria-disabled", "true")
+                expect(button).to_have_attribute("title", re.compile("This key lacks the scope"))
         page.goto("/#/settings")
         expect(page.locator("tr", has_text="Append, claim and acknowledge")).to_contain_text("no")
 

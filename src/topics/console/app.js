@@ -5,7 +5,7 @@ import { openDialog } from "./lib/dialog.js";
 import { h, icon, replace, setText } from "./lib/dom.js";
 import { count, duration } from "./lib/format.js";
 import { Screen } from "./lib/screen.js";
-import { loadMe, me } from "./lib/session.js";
+import { forbidden, loadMe, me } from "./lib/session.js";
 import { errorBox, iconButton, toast } from "./lib/widgets.js";
 import * as groups from "./screens/groups.js";
 import * as live from "./screens/live.js";
@@ -128,12 +128,19 @@ async function identify() {
     me.known = false;
     open();
   };
-  const name = me.credentials_required ? me.name : "No keys required";
+  const free = !me.credentials_required;
+  const title = free ? "Every client that reaches this server may do everything" : `Scopes: ${me.scopes.join(", ")}`;
   replace(
     document.getElementById("who"),
-    h("a", { class: "who", href: "#/settings", title: `Scopes: ${me.scopes.join(", ")}` }, name),
+    h(
+      "a",
+      { class: `who ${free ? "open-access" : ""}`, href: "#/settings", title },
+      free ? icon("unlocked") : null,
+      free ? "Open access" : me.name,
+    ),
     signedIn() ? h("button", { class: "small", type: "button", on: { click: signOut } }, "Sign out") : null,
   );
+  showVersion();
 }
 
 async function askToSignIn(reason) {
@@ -159,7 +166,17 @@ function drawFrame() {
       "ul",
       {},
       NAVIGATION.map(([path, label, name, key]) =>
-        h("li", {}, h("a", { href: `#${path}`, "data-path": path, title: `g ${key}` }, icon(name), label)),
+        h(
+          "li",
+          {},
+          h(
+            "a",
+            { href: `#${path}`, "data-path": path, title: `g ${key}` },
+            icon(name),
+            label,
+            path === "/" ? h("span", { class: "badge", id: "warning-count", hidden: true }) : null,
+          ),
+        ),
       ),
     ),
   );
@@ -223,11 +240,26 @@ async function showVersion() {
     const health = await get("/v0/health");
     setConnection("", "Connected");
     setText(document.getElementById("version"), `topics ${health.version}, up ${duration(health.uptime_ms)}`);
+    if (me.known && !forbidden("read")) {
+      const { warnings } = await get("/v0/overview");
+      events.dispatchEvent(new CustomEvent("warnings", { detail: warnings }));
+    }
   } catch {
     // The events below say what happened.
   }
 }
 
+// The number of warnings, beside the overview in the side bar.
+events.addEventListener("warnings", ({ detail: warnings }) => {
+  const badge = document.getElementById("warning-count");
+  badge.hidden = !warnings.length;
+  badge.classList.toggle(
+    "critical",
+    warnings.some((each) => each.severity === "critical"),
+  );
+  badge.title = `${count(warnings.length)} need attention`;
+  setText(badge, count(warnings.length));
+});
 events.addEventListener("unauthorized", ({ detail }) => askToSignIn(detail));
 events.addEventListener("offline", () => {
   setConnection("bad", "Connection lost");
@@ -277,12 +309,12 @@ function searchBox() {
     input.removeAttribute("aria-activedescendant");
   };
   const go = (index) => {
-    const topic = found[index]?.topic;
-    if (!topic) return;
+    const name = found[index]?.topic;
+    if (!name) return;
     close();
     input.value = "";
     input.blur();
-    navigate(`#/topics/${encodeURIComponent(topic)}`);
+    navigate(`#/topics/${encodeURIComponent(name)}`);
   };
   const mark = () => {
     [...results.children].forEach((row, index) => row.setAttribute("aria-selected", String(index === chosen)));
@@ -370,15 +402,13 @@ function showKeys() {
 }
 
 function moveInRows(step) {
-  const links = [...main.querySelectorAll("tbody tr a[href], tbody tr.open-row")].filter(
-    (each) => each.offsetParent !== null,
+  const rows = [...main.querySelectorAll("tbody tr")].filter(
+    (row) => row.offsetParent !== null && (row.hasAttribute("tabindex") || row.querySelector("a[href]")),
   );
-  const firsts = links.filter(
-    (each) => each.closest("tr").querySelector("a[href], .open-row") === each || each.matches("tr"),
-  );
-  if (!firsts.length) return;
-  const now = firsts.findIndex((each) => each.closest("tr").contains(document.activeElement));
-  firsts[Math.max(0, Math.min(firsts.length - 1, now + step))].focus();
+  if (!rows.length) return;
+  const now = rows.findIndex((row) => row.contains(document.activeElement));
+  const next = rows[Math.max(0, Math.min(rows.length - 1, now + step))];
+  (next.hasAttribute("tabindex") ? next : next.querySelector("a[href]")).focus();
 }
 
 let chord = 0;

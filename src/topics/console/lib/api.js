@@ -1,5 +1,7 @@
 // Requests to the server. The credential is in this module and in session storage, and leaves only as a header.
 
+import { parseExact } from "./json.js";
+
 const STORED = "topics.credential";
 const PROBE_MS = 1000;
 
@@ -14,28 +16,62 @@ export class ApiError extends Error {
 
   /** What to do next. */
   get next() {
-    return NEXT_STEPS[this.code] ?? NEXT_STEPS[this.status] ?? "";
+    return NEXT_STEPS[this.code] ?? NEXT_STEPS[this.status] ?? NEXT_STEPS[500];
   }
 }
 
+/** A value of a form that cannot be sent. The message names the field, `next` says how to correct it. */
+export class FormError extends Error {
+  constructor(message, next) {
+    super(message);
+    this.next = next;
+  }
+}
+
+// By error code, and by status for codes of later versions.
 const NEXT_STEPS = {
   offline: "Check that the server runs and that this machine reaches it. The console tries again by itself.",
+  invalid_request: "Correct the value that is named and try again.",
+  batch_too_large: "Send fewer records or fewer bytes in one request, in several requests.",
+  record_too_large: "Send less data in one record, or raise TOPICS_MAX_RECORD_BYTES.",
   unauthorized: "Sign in again with a key or a user that this server knows.",
   forbidden: "Use a key with the scope and the prefix that are named, or ask the operator of the server for one.",
-  throttled: "Wait a moment and try again. If it happens often, look at the loop lag on the overview.",
   topic_not_found: "The topic may have been deleted. Open the list of topics, or create it with a first record.",
-  topic_full: "Raise the cap of the topic on its Configuration tab, or delete records.",
+  router_not_found: "The router may have been deleted. Open Routes to see those that exist.",
+  group_not_found: "The group may have been dropped. Open Groups to see those that exist.",
+  stage_not_found: "The staged data has ended. Stage it again.",
+  producer_not_found: "The producer's state was removed. Begin again with a new producer id.",
+  not_found: "It may have been deleted. Go back to the list.",
+  method_not_allowed: "Use a method that the API reference at /docs lists for this path.",
+  not_acceptable: "Ask for application/json, or for a type that the API reference at /docs lists.",
   topic_exists_incompatible: "Type and partitions are fixed when a topic is created. Choose another name.",
-  storage_full: "Free disk space or delete records; deletes are accepted while the disk is full.",
-  read_only: "A sync of the log has failed. Check the disk, then restart the server.",
-  record_too_large: "Send less data in one record, or raise TOPICS_MAX_RECORD_BYTES.",
+  pipeline_exists: "A pipeline of this name runs already. Stop it on the Pipelines screen, or choose another name.",
+  batch_differs: "The same key was used for other records. Use a new key.",
+  topic_not_empty: "Delete the records of the topic first, or use an empty topic.",
+  not_a_queue: "Open it as a topic, or create a topic of type queue.",
   partition_owned: "A live member owns the partition. Stop it, or end its session on this screen, and try again.",
+  session_expired: "The session of this member has ended. Poll again to join the group.",
+  router_cycle: "This router would lead back to its source. Choose another destination.",
+  router_exists_incompatible: "A router of this name forwards something else. Delete it first, or choose another name.",
+  payload_too_large: "Send a smaller request, or raise TOPICS_MAX_BODY_BYTES.",
+  unsupported_media_type: "Send JSON with Content-Type: application/json.",
+  topic_full: "Raise the cap of the topic on its Configuration tab, or delete records.",
+  throttled: "Wait a moment and try again. If it happens often, look at the loop lag on the overview.",
+  internal: "The log of the server has the request id and the reason.",
+  corrupt_storage: "A segment is damaged. Run `topics check` on the data directory; restore the file from a backup.",
   not_ready: "The server replays its log after a start. The console tries again by itself.",
   shutting_down: "The server is stopping. The console reconnects when it is back.",
-  corrupt_storage: "A segment is damaged. Run `topics check` on the data directory; restore the file from a backup.",
+  read_only: "A sync of the log has failed. Check the disk, then restart the server.",
+  storage_full: "Free disk space or delete records; deletes are accepted while the disk is full.",
+  storage_error: "The disk reported an error. Look at Settings, Health for the file, and check the disk.",
   400: "Correct the value that is named and try again.",
+  403: "Use a key that may do this, or ask the operator of the server for one.",
   404: "It may have been deleted. Go back to the list.",
+  409: "It was changed meanwhile, or contradicts what exists. Reload the page and try again.",
+  413: "Send less in one request.",
+  429: "Wait a moment and try again.",
   500: "The log of the server has the request id and the reason.",
+  503: "Wait a moment and try again. Settings, Health shows what fails.",
 };
 
 export const events = new EventTarget();
@@ -67,18 +103,17 @@ export function headers(more = {}) {
   return credential ? { Authorization: `Bearer ${credential.token}`, ...more } : more;
 }
 
-/** Send a request; answers the decoded body. Raises ApiError. */
-export async function request(method, path, body, { signal, accept = "application/json" } = {}) {
+/** Send a request; answers the decoded body. `exact` names the field whose numbers keep all their digits. Raises ApiError. */
+export async function request(method, path, body, { signal, exact, accept = "application/json" } = {}) {
   const options = { method, signal, headers: headers({ Accept: accept }), cache: "no-store" };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = typeof body === "string" ? body : JSON.stringify(body);
   }
   const response = await send(path, options);
-  const answer = await response.json().catch((error) => {
-    if (error.name === "AbortError") throw error;
-    return {};
-  });
+  const text = await response.text();
+  const answer = text ? JSON.parse(text) : {};
+  if (exact) answer[exact] = parseExact(text)[exact];
   return answer;
 }
 

@@ -8,6 +8,11 @@ const MAX_CHARACTER_WIDTH = 7;
 const BOTTOM = 20;
 const TOP = 8;
 const SPAN_MS = 300_000;
+const MIN_SPAN_MS = 60_000;
+// Labels of the time axis: the smallest step that gives at most MAX_TICKS of them.
+const TICKS_MS = [10_000, 15_000, 30_000, 60_000];
+const MAX_TICKS = 6;
+let charts = 0;
 
 /** A round number at or above the value: the top of a scale. For counts it is even, so that its half is whole too. */
 function ceiling(value, counts) {
@@ -18,10 +23,12 @@ function ceiling(value, counts) {
 }
 
 /**
- * A chart of several series over the last minutes.
+ * A chart of several series over the last minutes: as many as there are samples for, five at most.
  * series: [{ label, key }]; `binary` for bytes, `counts` for whole numbers; `update(samples)` draws samples such as { ts, appended: 12 }.
  */
-export function lineChart({ title, series, format, binary = false, counts = false, height = 168, spanMs = SPAN_MS }) {
+export function lineChart({ title, series, format, binary = false, counts = false, height = 148 }) {
+  charts += 1;
+  const shade = `shade-${charts}`;
   const drawing = svg("svg", { class: "chart", height, role: "img", "aria-label": title });
   const values = series.map(() => h("span", { class: "value" }, "–"));
   const legend = h(
@@ -40,7 +47,8 @@ export function lineChart({ title, series, format, binary = false, counts = fals
     if (!width) return;
     const last = samples.at(-1);
     const end = last ? last.ts : Date.now();
-    const shown = samples.filter((sample) => sample.ts >= end - spanMs);
+    const shown = samples.filter((sample) => sample.ts >= end - SPAN_MS);
+    const spanMs = Math.max(MIN_SPAN_MS, end - (shown[0]?.ts ?? end));
     const most = Math.max(0, ...shown.flatMap((sample) => series.map(({ key }) => sample[key] ?? 0)));
     // Bytes are shown in powers of 1024: the scale ends at a round number of the unit that is shown.
     const unit = binary && most >= 1024 ? 1024 ** Math.floor(Math.log2(most) / 10) : 1;
@@ -50,29 +58,31 @@ export function lineChart({ title, series, format, binary = false, counts = fals
     const left = Math.max(MIN_LEFT, 8 + longest * MAX_CHARACTER_WIDTH);
     const x = (ts) => left + (1 - (end - ts) / spanMs) * (width - left - 4);
     const y = (value) => TOP + (1 - value / top) * (height - TOP - BOTTOM);
-    const parts = [];
+    const parts = [gradient(shade)];
     for (const [value, label] of scale) {
       parts.push(
         svg("line", { class: "grid-line", x1: left, x2: width, y1: y(value), y2: y(value) }),
         svg("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, label),
       );
     }
-    for (let minute = 0; minute <= spanMs / 60_000; minute += 1) {
-      const ts = end - minute * 60_000;
-      const label = minute === 0 ? "now" : `-${minute} min`;
-      const anchor = minute === 0 ? "end" : "middle";
-      if (x(ts) > left + 20) parts.push(svg("text", { x: x(ts), y: height - 4, "text-anchor": anchor }, label));
+    const step = TICKS_MS.find((each) => spanMs / each <= MAX_TICKS) ?? TICKS_MS.at(-1);
+    for (let past = 0; past <= spanMs; past += step) {
+      const at = x(end - past);
+      const label = past === 0 ? "now" : past % 60_000 ? `-${past / 1000} s` : `-${past / 60_000} min`;
+      const anchor = past === 0 ? "end" : "middle";
+      if (at > left + 16) parts.push(svg("text", { x: at, y: height - 4, "text-anchor": anchor }, label));
     }
     series.forEach(({ key }, index) => {
       const points = shown.filter((sample) => sample[key] !== null && sample[key] !== undefined);
       if (points.length < 2) return;
       const path = points.map((sample) => `${x(sample.ts).toFixed(1)},${y(sample[key]).toFixed(1)}`).join("L");
       const area = `M${x(points[0].ts).toFixed(1)},${y(0)}L${path}L${x(points.at(-1).ts).toFixed(1)},${y(0)}Z`;
+      // Only the first series is shaded: shades of several would hide each other.
       parts.push(
         svg(
           "g",
           { class: `series-${index + 1}` },
-          svg("path", { class: "area", d: area }),
+          index ? null : svg("path", { d: area, fill: `url(#${shade})` }),
           svg("path", { class: "line", d: `M${path}` }),
         ),
       );
@@ -119,6 +129,44 @@ export function lineChart({ title, series, format, binary = false, counts = fals
       draw();
     },
   };
+}
+
+const gradient = (id) =>
+  svg(
+    "defs",
+    {},
+    svg(
+      "linearGradient",
+      { id, class: "series-1", x2: 0, y2: 1 },
+      svg("stop", { class: "shade", offset: 0 }),
+      svg("stop", { class: "shade end", offset: 1 }),
+    ),
+  );
+
+const SPARK_WIDTH = 88;
+const SPARK_HEIGHT = 26;
+
+/** A small line without axes, for a figure or a row. */
+export function sparkline(values, { width = SPARK_WIDTH, height = SPARK_HEIGHT, series = 1 } = {}) {
+  const drawing = svg("svg", {
+    class: `spark series-${series}`,
+    viewBox: `0 0 ${width} ${height}`,
+    preserveAspectRatio: "none",
+    width,
+    height,
+    "aria-hidden": "true",
+  });
+  const known = values.filter((value) => value !== null && value !== undefined);
+  if (known.length < 2) return drawing;
+  const top = Math.max(...known) || 1;
+  const x = (index) => (1 + (index / (known.length - 1)) * (width - 2)).toFixed(1);
+  const y = (value) => (height - 2 - (value / top) * (height - 4)).toFixed(1);
+  const path = known.map((value, index) => `${x(index)},${y(value)}`).join("L");
+  drawing.append(
+    svg("path", { class: "area", d: `M${x(0)},${height}L${path}L${x(known.length - 1)},${height}Z` }),
+    svg("path", { class: "line", d: `M${path}` }),
+  );
+  return drawing;
 }
 
 /** Samples that a screen gathers itself while it is open. */

@@ -72,6 +72,13 @@ const ICONS = {
   theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
   help: "M9 9a3 3 0 1 1 4 3c-1 .5-1 1-1 2M12 17.5v.5",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
+  more: "M5 12h.01M12 12h.01M19 12h.01",
+  critical: "M12 3l9.5 17h-19zM12 10v4M12 17v.01",
+  warning: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM12 8v5M12 16v.01",
+  info: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM12 11v5M12 8v.01",
+  good: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM8 12l3 3 5-6",
+  unlocked: "M6 11h12v9H6zM9 11V7a3 3 0 0 1 5.8-1",
+  next: "M9 6l6 6-6 6",
 };
 
 export function icon(name) {

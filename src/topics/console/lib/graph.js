@@ -1,13 +1,14 @@
 // A layered drawing of a directed graph: sources on the left, each node one column behind the farthest that leads to it.
 
-export const NODE_WIDTH = 196;
+export const NODE_WIDTH = 172;
 export const NODE_HEIGHT = 34;
-const COLUMN = NODE_WIDTH + 120;
+const MIN_GAP = 130;
+const MAX_GAP = 280;
 const ROW = NODE_HEIGHT + 22;
 const MARGIN = 8;
 
-/** edges: [{ from, to }]. Answers nodes with x and y, and a path for each edge. */
-export function layout(edges) {
+/** edges: [{ from, to }]. Answers nodes with x and y, and a path for each edge; uses up to `available` pixels of width. */
+export function layout(edges, available = 0) {
   const names = [...new Set(edges.flatMap(({ from, to }) => [from, to]))];
   const column = new Map(names.map((name) => [name, 0]));
   // Longest paths; a cycle ends after as many rounds as there are nodes.
@@ -24,6 +25,8 @@ export function layout(edges) {
   const columns = [];
   for (const name of names) (columns[column.get(name)] ??= []).push(name);
   const filled = columns.filter(Boolean);
+  const gap = (available - 2 * MARGIN - filled.length * NODE_WIDTH) / Math.max(1, filled.length - 1);
+  const step = NODE_WIDTH + Math.min(MAX_GAP, Math.max(MIN_GAP, gap));
   const place = new Map();
   filled.forEach((members, index) => {
     // Below each other in the order of where their edges come from, so that few edges cross.
@@ -36,9 +39,7 @@ export function layout(edges) {
     const ordered = members
       .map((name) => [weight(name), name])
       .sort(([a, left], [b, right]) => a - b || left.localeCompare(right));
-    ordered.forEach(([, name], row) =>
-      place.set(name, { name, row, x: MARGIN + index * COLUMN, y: MARGIN + row * ROW }),
-    );
+    ordered.forEach(([, name], row) => place.set(name, { name, row, x: MARGIN + index * step, y: MARGIN + row * ROW }));
   });
   const links = edges.map((edge) => {
     const start = place.get(edge.from);
@@ -56,7 +57,7 @@ export function layout(edges) {
   return {
     nodes: [...place.values()],
     links,
-    width: 2 * MARGIN + (filled.length - 1) * COLUMN + NODE_WIDTH,
+    width: 2 * MARGIN + (filled.length - 1) * step + NODE_WIDTH,
     height: 2 * MARGIN + rows * ROW - (ROW - NODE_HEIGHT),
   };
 }

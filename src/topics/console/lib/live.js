@@ -1,6 +1,7 @@
 // Live reading: server-sent events read with fetch, so that the key goes in a header and never in a URL.
 
 import { ApiError, headers, lost, post, send } from "./api.js";
+import { parseExact } from "./json.js";
 
 const RETRY_MS = 1000;
 
@@ -20,10 +21,10 @@ export class EventParser {
       const event = { event: "message", data: "", id: "" };
       for (const line of this.rest.slice(0, end).split("\n")) {
         const [field, ...value] = line.split(": ");
-        const text = value.join(": ");
-        if (field === "event") event.event = text;
-        else if (field === "data") event.data += (event.data ? "\n" : "") + text;
-        else if (field === "id") this.lastId = event.id = text;
+        const content = value.join(": ");
+        if (field === "event") event.event = content;
+        else if (field === "data") event.data += (event.data ? "\n" : "") + content;
+        else if (field === "id") this.lastId = event.id = content;
       }
       this.rest = this.rest.slice(end + 2);
       if (event.data) found.push(event);
@@ -58,7 +59,7 @@ export async function follow(topic, { partition = 0, from, signal, onEvent, onSt
       onState("open");
       for await (const chunk of chunks(response.body)) {
         for (const { event, data } of parser.push(chunk)) {
-          const decoded = JSON.parse(data);
+          const decoded = parseExact(data);
           if (event === "record") cursor = decoded.to_seq;
           onEvent(event, decoded);
           if (event === "topic-deleted") return;

@@ -10,7 +10,7 @@ export function readAfter(topic, { fromSeq, fromTs, limit, filter, partition = 0
   const body = { from_seq: fromSeq ?? 0, limit, include_tags: true, partition };
   if (fromTs !== undefined) body.from_ts = fromTs;
   if (filter) body.filter = filter;
-  return post(topicPath(topic, "/diff"), body, options);
+  return post(topicPath(topic, "/diff"), body, { exact: "records", ...options });
 }
 
 /**
@@ -34,11 +34,16 @@ export async function readBefore(topic, { toSeq, limit, filter, partition = 0 },
         partition,
         ...(filter ? { filter } : {}),
       };
-      page = await post(topicPath(topic, "/diff"), body, options);
+      page = await post(topicPath(topic, "/diff"), body, { exact: "records", ...options });
       part.push(...page.records);
       if (page.next_from_seq <= from) break;
       from = page.next_from_seq;
     } while (from < end && part.length < 10 * limit);
+    if (from < end && part.length >= 10 * limit) {
+      // The window holds far more than is needed, and its newest records were not read: try a smaller one.
+      window = Math.max(limit, Math.floor(window / 8));
+      continue;
+    }
     found = [...part, ...found];
     const start = Math.max(0, end - window);
     if (start < page.earliest_seq) break;

@@ -38,14 +38,21 @@ export class Screen {
     return this.parameters.get(name) ?? otherwise;
   }
 
+  /** The address of this screen with these parameters changed. */
+  address(values) {
+    const parameters = new URLSearchParams(this.parameters);
+    for (const [name, value] of Object.entries(values)) {
+      if (value === "" || value === null || value === undefined) parameters.delete(name);
+      else parameters.set(name, value);
+    }
+    const text = parameters.toString();
+    return `#${this.path}${text ? `?${text}` : ""}`;
+  }
+
   /** Change parameters in the URL without leaving the screen; `push` adds an entry to the history. */
   setValues(values, { push = false } = {}) {
-    for (const [name, value] of Object.entries(values)) {
-      if (value === "" || value === null || value === undefined) this.parameters.delete(name);
-      else this.parameters.set(name, value);
-    }
-    const text = this.parameters.toString();
-    const url = `#${this.path}${text ? `?${text}` : ""}`;
+    const url = this.address(values);
+    this.parameters = new URLSearchParams(url.split("?")[1] ?? "");
     if (push) history.pushState(null, "", url);
     else history.replaceState(null, "", url);
   }

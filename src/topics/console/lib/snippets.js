@@ -12,8 +12,20 @@ export function curl(method, path, body, { key = false } = {}) {
   return [...parts, quoted(origin() + path)].join(" ");
 }
 
+/** How the archive of a topic and what is live are read as one history: for the shell and as Python. */
+export const historyAs = (topic) => ({
+  shell: `topics read ${topic} --history --url ${origin()}`,
+  Python: [
+    "from topics.archive import read_records",
+    "from topics.client import Client",
+    "",
+    `with Client("${origin()}") as client:`,
+    `    for record in read_records(client, ${JSON.stringify(topic)}):`,
+    "        print(record.seq, record.data)",
+  ].join("\n"),
+});
+
 const SINGLE = /^[\w.:-]+$/;
-const sqlText = (text) => `'${text.replaceAll("'", "''")}'`;
 const sqlName = (name) => (SINGLE.test(name) && !/[:.-]/.test(name) ? name : `"${name}"`);
 
 export function readAs(topic, seq, partition, key) {
@@ -27,6 +39,7 @@ export function readAs(topic, seq, partition, key) {
       `    page = client.diff(${JSON.stringify(topic)}, from_seq=${seq - 1}, limit=1, include_tags=True${partition ? `, partition=${partition}` : ""})`,
       "    print(page.records[0])",
     ].join("\n"),
-    SQL: `CONSUME FROM ${sqlName(topic)} GROUP ${sqlText("console")} FROM OFFSET ${seq} LIMIT 1`,
+    // Without GROUP: the statement reads and remembers nothing.
+    SQL: `CONSUME FROM ${sqlName(topic)} PARTITION ${partition} FROM OFFSET ${seq} LIMIT 1`,
   };
 }

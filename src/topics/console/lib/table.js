@@ -85,11 +85,15 @@ function makeRow(columns, first, onRow) {
   const cells = columns.map((column) =>
     h("td", { class: column.class }, column.once ? column.cell(first, () => item) : null),
   );
-  const node = h(
-    "tr",
-    onRow ? { on: { click: (event) => event.target.closest("a, button, input") || onRow(item) } } : {},
-    cells,
-  );
+  const node = h("tr", {}, cells);
+  if (onRow) {
+    node.addEventListener("click", (event) => event.target.closest("a, button, input") || onRow(item));
+    node.addEventListener("keydown", (event) => {
+      if (event.target !== node || (event.key !== "Enter" && event.key !== " ")) return;
+      event.preventDefault();
+      onRow(item);
+    });
+  }
   return {
     node,
     set(next) {
@@ -100,6 +104,8 @@ function makeRow(columns, first, onRow) {
         setContent(cells[index], content);
         if (!(content instanceof Node)) cells[index].title = String(content ?? "");
       });
+      // Tab stops at a row only where nothing in it can be reached otherwise; j and k reach every row.
+      if (onRow) node.tabIndex = node.querySelector("a, button") ? -1 : 0;
     },
   };
 }
@@ -152,7 +158,7 @@ export function virtualTable({ label, columns, fetchPage, empty, onTotal = () =>
 
   function visible() {
     const first = Math.max(0, Math.floor(wrap.scrollTop / ROW_HEIGHT) - OVERSCAN);
-    const last = Math.min(total, Math.ceil((wrap.scrollTop + (wrap.clientHeight || 800)) / ROW_HEIGHT) + OVERSCAN);
+    const last = Math.min(total, Math.ceil((wrap.scrollTop + window.innerHeight) / ROW_HEIGHT) + OVERSCAN);
     return [first, last];
   }
 

@@ -1,6 +1,5 @@
 // Small parts that every screen uses: tags, figures, snippets, empty states, errors, messages, buttons.
 
-import { ApiError } from "./api.js";
 import { h, icon, replace, setText } from "./dom.js";
 import { forbidden } from "./session.js";
 
@@ -8,12 +7,14 @@ const TOAST_MS = 6000;
 
 export const tag = (text, kind = "") => h("span", { class: `tag ${kind}` }, text);
 
-/** Figures side by side: figures({ append: "Appends" }) has `set(key, value, note)`. */
+/** Figures side by side: figures({ append: "Appends" }) has `set(key, value, note)`, and `draw(key, node)` for a trend beside it. */
 export function figures(labels) {
   const parts = Object.entries(labels).map(([key, label]) => {
     const value = h("span", {}, "–");
     const note = h("span", { class: "note" }, "\u00a0");
-    return { key, value, note, node: h("div", { class: "figure" }, h("dt", {}, label), h("dd", {}, value, note)) };
+    const trend = h("div", { class: "trend" });
+    const node = h("div", { class: "figure" }, h("dt", {}, label), h("dd", {}, value, note), trend);
+    return { key, value, note, trend, node };
   });
   const node = h(
     "dl",
@@ -27,6 +28,9 @@ export function figures(labels) {
       setText(part.value, value);
       setText(part.note, note);
       part.value.title = value;
+    },
+    draw(key, drawing) {
+      replace(parts.find((each) => each.key === key).trend, drawing);
     },
   };
 }
@@ -80,8 +84,7 @@ export function empty(title, text, ...lines) {
 }
 
 export function errorBox(error) {
-  const next =
-    error instanceof ApiError ? error.next : "Reload the page. If it happens again, report it with the text above.";
+  const next = error.next ?? "Reload the page. If it happens again, report it with the text above.";
   return h(
     "div",
     { class: "error-box", role: "alert" },
@@ -103,24 +106,22 @@ export function toastError(error) {
 }
 
 /**
- * A button for an action. Where the key lacks the scope, or `unless` gives a reason, it is disabled and says why.
- * It ignores clicks while the action runs.
+ * A button for an action. Where the key lacks the scope, or `unless()` gives a reason, it is disabled and says why;
+ * its `refresh()` asks again. It ignores clicks while the action runs.
  */
-export function action(label, { run, scope, name, unless = "", kind = "", title } = {}) {
-  const reason = (scope ? forbidden(scope, name) : "") || unless;
+export function action(label, { run, scope, name, unless = () => "", kind = "", title = "" } = {}) {
+  const reason = () => (scope ? forbidden(scope, name) : "") || unless();
   let running = false;
-  return h(
+  const button = h(
     "button",
     {
       type: "button",
       class: kind,
-      title: reason || title,
-      "aria-disabled": reason ? "true" : null,
       on: {
         click: async (event) => {
           event.stopPropagation();
-          if (reason) {
-            toast(reason, "bad");
+          if (reason()) {
+            toast(reason(), "bad");
             return;
           }
           if (running) return;
@@ -137,6 +138,12 @@ export function action(label, { run, scope, name, unless = "", kind = "", title 
     },
     label,
   );
+  button.refresh = () => {
+    button.title = reason() || title;
+    button.setAttribute("aria-disabled", String(Boolean(reason())));
+  };
+  button.refresh();
+  return button;
 }
 
 export function field(label, control, hint) {
@@ -189,6 +196,35 @@ export function tabs(items, current, href) {
     node.scrollLeft = shown.offsetLeft - links[0].offsetLeft - 24;
   });
   return node;
+}
+
+/** Buttons of which one is pressed: the views of one thing. `choose` gets the label. */
+export function segments(label, options, current, choose) {
+  const buttons = options.map((option) =>
+    h(
+      "button",
+      { type: "button", "aria-pressed": String(option === current), on: { click: () => press(option) } },
+      option,
+    ),
+  );
+  const press = (option) => {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.textContent === option));
+    choose(option);
+  };
+  return h("div", { class: "segments", role: "group", "aria-label": label }, buttons);
+}
+
+/** A button that opens a list of further actions, each made by `action()`. */
+export function moreActions(label, ...actions) {
+  const list = h("div", { class: "menu", popover: "auto" }, actions);
+  const button = iconButton("more", label, () => list.togglePopover({ source: button }));
+  list.addEventListener("beforetoggle", () => {
+    const at = button.getBoundingClientRect();
+    list.style.setProperty("top", `${at.bottom + 4}px`);
+    list.style.setProperty("right", `${document.documentElement.clientWidth - at.right}px`);
+  });
+  list.addEventListener("click", () => list.hidePopover());
+  return h("span", { class: "more" }, button, list);
 }
 
 export function iconButton(name, label, run) {

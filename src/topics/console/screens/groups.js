@@ -4,7 +4,7 @@ import { get, post, query } from "../lib/api.js";
 import { History, lineChart } from "../lib/chart.js";
 import { confirmDestroy, openDialog } from "../lib/dialog.js";
 import { h, replace, setText } from "../lib/dom.js";
-import { ago, count, duration, plural, short } from "../lib/format.js";
+import { ago, count, duration, plural, short, time } from "../lib/format.js";
 import { me } from "../lib/session.js";
 import { curl } from "../lib/snippets.js";
 import { dataTable } from "../lib/table.js";
@@ -47,10 +47,10 @@ async function openList(screen) {
       },
       { title: "State", cell: lagTag },
       { title: "Lag", class: "right", cell: (each) => count(each.lag_records) },
-      { title: "Behind", class: "right hide-narrow", cell: (each) => duration(each.lag_seconds * 1000) },
-      { title: "Members", class: "right hide-narrow", cell: (each) => count(each.members.length) },
-      { title: "Partitions", class: "right hide-narrow", cell: (each) => count(each.partitions.length) },
-      { title: "Last ack", class: "right hide-narrow", cell: (each) => ago(each.updated_ts) },
+      { title: "Behind", class: "right", cell: (each) => duration(each.lag_seconds * 1000) },
+      { title: "Members", class: "right", cell: (each) => count(each.members.length) },
+      { title: "Partitions", class: "right", cell: (each) => count(each.partitions.length) },
+      { title: "Last ack", class: "right", cell: (each) => ago(each.updated_ts) },
     ],
     empty: () =>
       search.value
@@ -73,8 +73,8 @@ async function openList(screen) {
           ),
   });
   screen.showWhenLoaded(
-    h("div", { class: "head" }, h("h1", {}, "Consumer groups"), total),
-    card("All groups", { actions: [search], body: table.node }),
+    h("div", { class: "head" }, h("h1", {}, "Consumer groups"), total, h("div", { class: "actions" }, search)),
+    h("section", { class: "card", "aria-label": "All groups" }, table.node),
   );
   const run = screen.poll(async () => {
     const answer = await get(`/api/groups${query({ q: search.value.trim(), limit: 500 })}`, { signal: screen.signal });
@@ -122,7 +122,7 @@ async function openGroup(screen, { topic, group: id }) {
       { title: "Partition", class: "right", cell: (each) => String(each.partition_id) },
       { title: "Owner", class: "grow", cell: (each) => each.consumer_id ?? "–" },
       { title: "Next offset", class: "right", cell: (each) => count(each.next_offset) },
-      { title: "Last offset", class: "right hide-narrow", cell: (each) => count(each.last_offset) },
+      { title: "Last offset", class: "right", cell: (each) => count(each.last_offset) },
       { title: "Lag", class: "right", cell: (each) => count(each.lag_records) },
       { title: "Behind", class: "right", cell: (each) => duration(each.lag_seconds * 1000) },
     ],
@@ -196,12 +196,16 @@ async function openGroup(screen, { topic, group: id }) {
       screen.abort.abort();
       return;
     }
-    numbers.set("state", group.lag_records ? "behind" : "caught up");
+    numbers.set("state", group.lag_records ? "behind" : "caught up", `of ${topic}`);
     numbers.set("lag", count(group.lag_records), "records");
     numbers.set("behind", duration(group.lag_seconds * 1000), "age of the next record");
-    numbers.set("members", count(group.members.length));
-    numbers.set("partitions", count(group.partitions.length));
-    numbers.set("ack", ago(group.updated_ts));
+    numbers.set("members", count(group.members.length), "live sessions");
+    numbers.set("partitions", count(group.partitions.length), "with a position");
+    numbers.set(
+      "ack",
+      ago(group.updated_ts),
+      group.updated_ts ? `at ${time(group.updated_ts).slice(0, -4)}` : "\u00a0",
+    );
     const samples = history.add({ ts: Date.now(), lag_records: group.lag_records, lag_ms: group.lag_seconds * 1000 });
     chart.update(samples);
     seconds.update(samples);

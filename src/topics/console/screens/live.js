@@ -6,7 +6,7 @@ import { h, setText } from "../lib/dom.js";
 import { ago, bytes, count, plural } from "../lib/format.js";
 import { me } from "../lib/session.js";
 import { dataTable } from "../lib/table.js";
-import { action, card, empty, select, tag, toast } from "../lib/widgets.js";
+import { action, empty, select, tag, toast } from "../lib/widgets.js";
 
 const KINDS = { watch: "Watch stream", socket: "WebSocket", work: "Work stream", session: "Session without a stream" };
 
@@ -21,8 +21,8 @@ export async function open(screen) {
     key: (each) => each.id,
     columns: [
       { title: "Kind", cell: (each) => tag(KINDS[each.kind], each.kind === "session" ? "" : "info") },
-      { title: "Key", class: "hide-narrow", cell: (each) => each.caller },
-      { title: "From", class: "hide-narrow num", cell: (each) => each.peer ?? "–" },
+      { title: "Key", cell: (each) => each.caller },
+      { title: "From", class: "num", cell: (each) => each.peer ?? "–" },
       { title: "Topics", class: "grow", cell: topicsCell },
       {
         title: "Cursor",
@@ -36,8 +36,8 @@ export async function open(screen) {
         cell: (each) => (each.kind === "work" ? `${count(each.jobs)} jobs` : count(each.lag)),
       },
       { title: "Buffer", class: "right", cell: (each) => bytes(each.buffered_bytes) },
-      { title: "Sent", class: "right hide-narrow", cell: (each) => bytes(each.sent_bytes) },
-      { title: "Since", class: "right hide-narrow", cell: (each) => ago(each.since_ts) },
+      { title: "Sent", class: "right", cell: (each) => bytes(each.sent_bytes) },
+      { title: "Since", class: "right", cell: (each) => ago(each.since_ts) },
       {
         title: "",
         class: "actions",
@@ -54,8 +54,8 @@ export async function open(screen) {
       ),
   });
   screen.showWhenLoaded(
-    h("div", { class: "head" }, h("h1", {}, "Live connections"), total),
-    card("Open now", { actions: [kind], body: table.node }),
+    h("div", { class: "head" }, h("h1", {}, "Live connections"), total, h("div", { class: "actions" }, kind)),
+    h("section", { class: "card", "aria-label": "Open now" }, table.node),
   );
   const run = screen.poll(async () => {
     const answer = await get("/v0/connections", { signal: screen.signal });
@@ -87,7 +87,7 @@ function topicsCell({ topics }) {
 const disconnect = (each, done) =>
   confirmDestroy("Disconnect", {
     what: `This ends 1 connection (${KINDS[each.kind]}) of ${each.caller} with ${plural(each.topics.length, "topic")}. A client that still runs connects again.`,
-    name: each.kind,
+    name: each.topics.length === 1 ? each.topics[0].topic : each.id,
     label: "Disconnect",
     run: async () => {
       await del(`/v0/connections/${encodeURIComponent(each.id)}`);

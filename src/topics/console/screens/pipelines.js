@@ -5,7 +5,7 @@ import { confirmDestroy } from "../lib/dialog.js";
 import { h, replace } from "../lib/dom.js";
 import { ago, count, duration, plural, rate, short } from "../lib/format.js";
 import { dataTable } from "../lib/table.js";
-import { action, card, empty, pairs, tag, toast } from "../lib/widgets.js";
+import { action, card, empty, moreActions, pairs, tag, toast } from "../lib/widgets.js";
 
 const STATES = {
   running: "good",
@@ -58,31 +58,32 @@ export async function open(screen) {
 }
 
 function pipelineCard(name, refresh) {
-  const about = h("div", { class: "card-body" });
+  const about = h("div", { class: "card-body facts" });
   const state = h("span");
+  let jobCount = 0;
   const table = dataTable({
     label: `Jobs of ${name}`,
     key: (each) => each.name,
     columns: [
       { title: "Job", cell: (each) => each.name },
-      { title: "Kind", class: "hide-narrow", cell: (each) => each.kind },
+      { title: "Kind", cell: (each) => each.kind },
       { title: "State", cell: (each) => tag(each.state, STATES[each.state] ?? "") },
       { title: "Rows", class: "right", cell: (each) => short(each.rows) },
       { title: "Speed", class: "right", cell: (each) => rate(each.rows_per_s) },
       { title: "Lag", class: "right", cell: (each) => short(each.lag) },
       {
         title: "Last batch",
-        class: "right hide-narrow",
+        class: "right",
         cell: (each) => (each.last_batch === null ? "–" : `#${each.last_batch}`),
       },
-      { title: "Batch took", class: "right hide-narrow", cell: (each) => duration(each.batch_ms) },
-      { title: "Restarts", class: "right hide-narrow", cell: (each) => count(each.restarts) },
+      { title: "Batch took", class: "right", cell: (each) => duration(each.batch_ms) },
+      { title: "Restarts", class: "right", cell: (each) => count(each.restarts) },
       {
         title: "Quarantine",
-        class: "right hide-narrow",
+        class: "right",
         cell: (each) => (quarantined(each) ? tag(count(quarantined(each)), "warn") : "–"),
       },
-      { title: "Error", class: "grow wrap", cell: (each) => each.error ?? "–" },
+      { title: "Error", class: "grow wrap error", cell: (each) => each.error ?? "–" },
     ],
     empty: () => empty("No jobs", "The pipeline has no routes and no archives to work on."),
   });
@@ -92,7 +93,6 @@ function pipelineCard(name, refresh) {
       action("Stop", {
         scope: "admin",
         name,
-        kind: "danger",
         run: () =>
           confirmDestroy(`Stop the pipeline ${name}`, {
             what: "Its jobs finish their batch and end. Start it again with `topics pipeline run`.",
@@ -105,16 +105,26 @@ function pipelineCard(name, refresh) {
             },
           }),
       }),
-      action("Forget", {
-        scope: "delete",
-        name,
-        title: "Remove the last report of a pipeline that does not run any more",
-        run: async () => {
-          await del(`/api/pipelines/${encodeURIComponent(name)}`);
-          toast(`Forgot the reports of ${name}.`);
-          refresh();
-        },
-      }),
+      moreActions(
+        `More actions of ${name}`,
+        action("Forget", {
+          kind: "danger",
+          scope: "delete",
+          name,
+          title: "Remove the last report of a pipeline that does not run any more",
+          run: () =>
+            confirmDestroy(`Forget the pipeline ${name}`, {
+              what: `This removes the last report of ${name} with ${plural(jobCount, "job")}. A pipeline that still runs reports again.`,
+              name,
+              label: "Forget pipeline",
+              run: async () => {
+                await del(`/api/pipelines/${encodeURIComponent(name)}`);
+                toast(`Forgot the reports of ${name}.`);
+                refresh();
+              },
+            }),
+        }),
+      ),
     ],
     body: h("div", {}, about, table.node),
   });
@@ -138,6 +148,7 @@ function pipelineCard(name, refresh) {
           ["Jobs", `${plural(pipeline.jobs.length, "job")}, ${rate(speed)} together`],
         ]),
       );
+      jobCount = pipeline.jobs.length;
       table.update(pipeline.jobs);
     },
   };

@@ -4,16 +4,19 @@ import { get, post, query, topicPath } from "../lib/api.js";
 import { lineChart, History } from "../lib/chart.js";
 import { confirmDestroy, openDialog } from "../lib/dialog.js";
 import { h, replace, setText } from "../lib/dom.js";
-import { count, duration, plural, short, time } from "../lib/format.js";
+import { count, duration, plural, rate, short, time } from "../lib/format.js";
 import { jsonTree, oneLine } from "../lib/json.js";
+import { readBefore } from "../lib/records.js";
 import { forbidden, me } from "../lib/session.js";
 import { curl } from "../lib/snippets.js";
 import { dataTable } from "../lib/table.js";
-import { action, card, empty, figures, tabs, tag, toast } from "../lib/widgets.js";
+import { action, card, empty, figures, pairs, tabs, tag, toast } from "../lib/widgets.js";
 import { sendRecord } from "./topic_send.js";
 
 const TABS = { in_flight: "In flight", ready: "Ready", delayed: "Delayed", dead: "Dead letters" };
-const LETTERS = 200;
+const LETTERS = 100;
+// As many as one request may name.
+const SEARCHED_LETTERS = 10_000;
 
 export const title = ({ topic }) => `Queue ${topic}`;
 
@@ -48,8 +51,32 @@ export async function open(screen, { topic: name }) {
     ],
     format: short,
     counts: true,
-    height: 132,
+    height: 112,
   });
+  const throughput = lineChart({
+    title: "Throughput",
+    series: [
+      { label: "Sent", key: "sent_per_s" },
+      { label: "Done", key: "done_per_s" },
+    ],
+    format: rate,
+    height: 112,
+  });
+  // Jobs sent and jobs removed since the poll before: a job that is sent raises the head, one that is done lowers the count.
+  let before = null;
+  const rates = ({ head_seq: head, partitions, count: held }) => {
+    const sent = partitions?.length ? partitions.reduce((sum, each) => sum + each.head_seq, 0) : head;
+    const now = { at: performance.now(), sent, done: sent - held };
+    const seconds = before ? (now.at - before.at) / 1000 : 0;
+    const found = seconds
+      ? {
+          sent_per_s: Math.max(0, now.sent - before.sent) / seconds,
+          done_per_s: Math.max(0, now.done - before.done) / seconds,
+        }
+      : { sent_per_s: null, done_per_s: null };
+    before = now;
+    return found;
+  };
   const body = h("div", { class: "grid" });
   screen.show(
     h(
@@ -67,7 +94,8 @@ export async function open(screen, { topic: name }) {
       ),
     ),
     numbers.node,
-    chart.node,
+    // Above the dead letters the charts of the jobs only take room.
+    current === "dead" ? null : h("div", { class: "grid cols-2" }, chart.node, throughput.node),
     tabs(TABS, current, (key) => `#/queues/${encodeURIComponent(name)}?tab=${key}`),
     body,
   );
@@ -89,7 +117,9 @@ export async function open(screen, { topic: name }) {
       config.dead_letter ? `in ${config.dead_letter}` : "no dead-letter topic",
     );
     numbers.set("deliveries", config.max_deliveries ? `at most ${config.max_deliveries}` : "no limit", "of one job");
-    chart.update(history.add({ ts: Date.now(), ...queue }));
+    const samples = history.add({ ts: Date.now(), ...queue, ...rates(info) });
+    chart.update(samples);
+    throughput.update(samples);
   }, 1500);
 }
 
@@ -126,7 +156,7 @@ function jobs(screen, name, state, body, refresh) {
         ),
     },
     { title: "Age", class: "right", cell: (each) => duration(Date.now() - each.ts) },
-    { title: "Deliveries", class: "right hide-narrow", cell: (each) => count(each.deliveries) },
+    { title: "Deliveries", class: "right", cell: (each) => count(each.deliveries) },
     state === "in_flight" ? { title: "Holder", cell: (each) => each.node } : null,
     state === "in_flight"
       ? { title: "Deadline", class: "num", cell: (each) => `in ${duration(Math.max(0, each.deadline - Date.now()))}` }
@@ -134,7 +164,7 @@ function jobs(screen, name, state, body, refresh) {
     state === "delayed"
       ? { title: "Due", class: "num", cell: (each) => `in ${duration(Math.max(0, each.due_ts - Date.now()))}` }
       : null,
-    { title: "Tag", class: "short hide-narrow", cell: (each) => each.tag ?? "–" },
+    { title: "Tag", class: "short", cell: (each) => each.tag ?? "–" },
     { title: "Data", class: "grow", cell: (each) => h("span", { class: "payload" }, oneLine(each.data)) },
     state === "in_flight"
       ? {
@@ -207,7 +237,8 @@ function jobs(screen, name, state, body, refresh) {
   const note = h("span", { class: "muted small" }, "\u00a0");
   replace(body, card(TABS[state], { actions: [note], body: h("div", { class: "records" }, table.node) }));
   return async () => {
-    const answer = await get(topicPath(name, `/jobs${query({ state, limit: 100 })}`), { signal: screen.signal });
+    const options = { signal: screen.signal, exact: "jobs" };
+    const answer = await get(topicPath(name, `/jobs${query({ state, limit: 100 })}`), options);
     setText(
       note,
       answer.total > answer.jobs.length ? `The first ${count(answer.jobs.length)} of ${count(answer.total)}` : "\u00a0",
@@ -242,8 +273,8 @@ function deadLetters(screen, name, first, body, refresh) {
   }
   const search = h("input", {
     type: "search",
-    placeholder: "Search data and tags",
-    "aria-label": "Search data and tags",
+    placeholder: "Search data, tag, reason",
+    "aria-label": "Search data, tag and reason",
     value: screen.value("q"),
   });
   const filter = h("input", {
@@ -253,15 +284,19 @@ function deadLetters(screen, name, first, body, refresh) {
     value: screen.value("tag"),
   });
   const note = h("span", { class: "muted small num", "data-role": "letters" }, "\u00a0");
-  let shown = [];
   const path = topicPath(letters, "/redrive");
-  const matching = (each) =>
-    !search.value ||
-    `${each.$tag ?? ""} ${JSON.stringify(each.data)}`.toLowerCase().includes(search.value.toLowerCase());
+  // Newest first. Without a search a page of them is read, and more by "Show more"; with one all that one request may move.
+  let read = [];
+  let wanted = LETTERS;
+  let total = 0;
+  let last = "";
+  const text = () => search.value.trim().toLowerCase();
+  const matching = () => read.filter((each) => !text() || searched(each).includes(text()));
 
   async function move(label, what) {
     const plan = await post(path, { queue: name, ...what, dry_run: true });
-    if (!plan.moved) {
+    const planned = plan.moved + plan.remaining;
+    if (!planned) {
       toast("There is nothing to move.", "bad");
       return;
     }
@@ -269,10 +304,17 @@ function deadLetters(screen, name, first, body, refresh) {
       body: h(
         "p",
         {},
-        `${plural(plan.moved, "job")} will go back to the end of the queue and can be claimed at once. Each is in exactly one place.`,
+        `${plural(planned, "job")} will go back to the end of the queue and can be claimed at once. Each is in exactly one place.`,
       ),
-      label: `Move ${plural(plan.moved, "job")}`,
-      submit: () => post(path, { queue: name, ...what }),
+      label: `Move ${plural(planned, "job")}`,
+      submit: async () => {
+        let moved = 0;
+        for (;;) {
+          const answer = await post(path, { queue: name, ...what });
+          moved += answer.moved;
+          if (!answer.remaining || !answer.moved) return { moved };
+        }
+      },
     });
     if (done) toast(`Moved ${plural(done.moved, "job")} back to ${name}.`);
     refresh();
@@ -286,10 +328,10 @@ function deadLetters(screen, name, first, body, refresh) {
         class: "right num",
         cell: (each) => h("a", { href: `#/topics/${encodeURIComponent(letters)}?seq=${each.$seq}` }, String(each.$seq)),
       },
-      { title: "Dead since", class: "num hide-narrow", cell: (each) => time(each.$ts) },
-      { title: "From", class: "hide-narrow", cell: (each) => each.meta?.$dead_letter_from ?? "–" },
-      { title: "Reason", cell: (each) => tag(reason(each), "warn") },
-      { title: "Tag", class: "short hide-narrow", cell: (each) => each.$tag ?? "–" },
+      { title: "Dead since", class: "num", cell: (each) => time(each.$ts) },
+      { title: "Reason", class: "reason", cell: (each) => reason(each) },
+      { title: "Deliveries", class: "right", cell: (each) => count(each.meta?.$dead_letter_deliveries) },
+      { title: "Tag", class: "short", cell: (each) => each.$tag ?? "–" },
       { title: "Data", class: "grow", cell: (each) => h("span", { class: "payload" }, oneLine(each.data)) },
       {
         title: "",
@@ -304,35 +346,57 @@ function deadLetters(screen, name, first, body, refresh) {
           }),
       },
     ],
-    onRow: (each) => openDialog(`Dead letter ${each.$seq}`, { body: jsonTree(each.data), wide: true }),
+    onRow: (each) => openDialog(`Dead letter ${each.$seq}`, { body: letter(each), wide: true }),
     empty: () =>
-      empty(
-        "No dead letters",
-        `Jobs that are delivered more often than max_deliveries allows appear here, from the topic ${letters}.`,
-      ),
-  });
-  const draw = () => {
-    const rows = shown.filter(matching);
-    setText(
-      note,
-      `${plural(rows.length, "letter")}${rows.length === shown.length ? "" : ` of ${count(shown.length)}`}`,
-    );
-    table.update(rows);
-  };
-  search.addEventListener("input", () => {
-    screen.setValues({ q: search.value });
-    draw();
-  });
-  filter.addEventListener("input", () => {
-    screen.setValues({ tag: filter.value });
-    refresh();
+      text() || filter.value
+        ? empty("Nothing found", "No dead letter matches the filter.")
+        : empty(
+            "No dead letters",
+            `Jobs that are delivered more often than max_deliveries allows appear here, from the topic ${letters}.`,
+          ),
   });
   const filtered = () =>
-    search.value
-      ? { seqs: shown.filter(matching).map((each) => each.$seq) }
-      : filter.value
-        ? { match: filter.value }
-        : {};
+    text() ? { seqs: matching().map((each) => each.$seq) } : filter.value ? { match: filter.value.trim() } : null;
+  const moveFiltered = action("Move filtered", {
+    scope: "write+delete",
+    name: letters,
+    unless: () => (filtered() === null ? "Search or give a tag first; Move all moves everything." : ""),
+    run: () => move("the filtered jobs", filtered()),
+  });
+  const more = action("Show more", {
+    run: () => {
+      wanted += LETTERS;
+      last = "";
+      refresh();
+    },
+  });
+  const foot = h("div", { class: "card-foot", hidden: true }, more);
+  const draw = () => {
+    const found = matching();
+    const complete = read.length < limit();
+    setText(
+      note,
+      complete
+        ? `${plural(found.length, "letter")}${text() ? ` of ${count(read.length)}` : ""}`
+        : text()
+          ? `${plural(found.length, "letter")} of the newest ${count(read.length)}`
+          : `the newest ${count(found.length)}${filter.value ? "" : ` of ${plural(total, "letter")}`}`,
+    );
+    table.update(found.slice(0, wanted));
+    foot.hidden = found.length <= wanted && (complete || Boolean(text()));
+    moveFiltered.refresh();
+  };
+  const limit = () => (text() ? SEARCHED_LETTERS : wanted);
+  for (const [control, key] of [
+    [search, "q"],
+    [filter, "tag"],
+  ]) {
+    control.addEventListener("input", () => {
+      screen.setValues({ [key]: control.value.trim() });
+      draw();
+      refresh();
+    });
+  }
   replace(
     body,
     card("Dead letters", {
@@ -340,34 +404,48 @@ function deadLetters(screen, name, first, body, refresh) {
         note,
         search,
         filter,
-        action("Move filtered", {
-          scope: "write+delete",
-          name: letters,
-          run: () => move("the filtered jobs", filtered()),
-        }),
+        moveFiltered,
         action("Move all", { kind: "primary", scope: "write+delete", name: letters, run: () => move("all jobs", {}) }),
       ],
-      body: h("div", { class: "records" }, table.node),
+      body: h("div", { class: "records" }, table.node, foot),
     }),
   );
   const mayRead = !forbidden("read", letters);
   return async () => {
-    if (!mayRead) return counts();
+    const now = await counts();
+    if (!mayRead) return now;
     try {
-      const page = { limit: LETTERS, include_tags: true, ...(filter.value ? { filter: filter.value } : {}) };
-      shown = (await post(topicPath(letters, "/diff"), page, { signal: screen.signal })).records.reverse();
+      const { head_seq: head, count: held } = await get(`${topicPath(letters)}?touch=false`, { signal: screen.signal });
+      const state = JSON.stringify([head, held, limit(), filter.value]);
+      if (state === last) return now;
+      total = held;
+      const asked = { toSeq: head, limit: limit(), filter: filter.value.trim() || undefined };
+      read = (await readBefore(letters, asked, { signal: screen.signal })).records.reverse();
+      last = state;
     } catch (error) {
       if (error.status !== 404) throw error;
-      shown = [];
+      read = [];
     }
     draw();
-    return counts();
+    return now;
   };
 }
 
-/** Why a job is a dead letter: what its worker said, and how often it was delivered. */
-function reason({ meta }) {
-  const deliveries = meta?.$dead_letter_deliveries;
-  const delivered = deliveries === undefined ? "" : `delivered ${plural(deliveries, "time")}`;
-  return [meta?.$dead_letter_reason, delivered].filter(Boolean).join(", ") || "unknown";
-}
+/** What the worker said when it gave the job back. */
+const reason = ({ meta }) => meta?.$dead_letter_reason ?? "delivered too often";
+
+const searched = (each) => `${each.$tag ?? ""} ${reason(each)} ${JSON.stringify(each.data)}`.toLowerCase();
+
+const letter = (each) =>
+  h(
+    "div",
+    { class: "form" },
+    pairs([
+      ["Reason", reason(each)],
+      ["Deliveries", count(each.meta?.$dead_letter_deliveries)],
+      ["From", each.meta?.$dead_letter_from ?? "–"],
+      ["Dead since", time(each.$ts)],
+      each.$tag === undefined ? null : ["Tag", each.$tag],
+    ]),
+    jsonTree(each.data),
+  );

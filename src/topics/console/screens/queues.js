@@ -6,7 +6,7 @@ import { count, duration, plural, rate } from "../lib/format.js";
 import { me } from "../lib/session.js";
 import { curl } from "../lib/snippets.js";
 import { virtualTable } from "../lib/table.js";
-import { card, empty, tag, toastError } from "../lib/widgets.js";
+import { empty, tag, toastError } from "../lib/widgets.js";
 
 export const title = () => "Queues";
 
@@ -25,11 +25,11 @@ export async function open(screen) {
     columns: [
       { title: "Queue", sort: "topic", class: "grow", cell: (each) => h("a", { href: link(each.topic) }, each.topic) },
       { title: "Ready", class: "right", cell: (each) => count(each.queue.ready) },
-      { title: "Delayed", class: "right hide-narrow", cell: (each) => count(each.queue.delayed) },
+      { title: "Delayed", class: "right", cell: (each) => count(each.queue.delayed) },
       { title: "In flight", class: "right", cell: (each) => count(each.queue.in_flight) },
-      { title: "Oldest", class: "right hide-narrow", cell: (each) => duration(each.queue.oldest_age_ms) },
-      { title: "In", sort: "rate", class: "right hide-narrow", cell: (each) => rate(each.append_per_s) },
-      { title: "Done", class: "right hide-narrow", cell: (each) => rate(each.remove_per_s) },
+      { title: "Oldest", class: "right", cell: (each) => duration(each.queue.oldest_age_ms) },
+      { title: "In", sort: "rate", class: "right", cell: (each) => rate(each.append_per_s) },
+      { title: "Done", class: "right", cell: (each) => rate(each.remove_per_s) },
       {
         title: "Dead letters",
         class: "right",
@@ -77,8 +77,8 @@ export async function open(screen) {
     }, 150);
   });
   screen.show(
-    h("div", { class: "head" }, h("h1", {}, "Queues"), total),
-    card("All queues", { actions: [search], body: table.node }),
+    h("div", { class: "head" }, h("h1", {}, "Queues"), total, h("div", { class: "actions" }, search)),
+    h("section", { class: "card", "aria-label": "All queues" }, table.node),
   );
   await table.reset();
   screen.poll(() => table.reload(), 2000);

@@ -8,9 +8,9 @@ import { layout, NODE_HEIGHT, NODE_WIDTH } from "../lib/graph.js";
 import { me } from "../lib/session.js";
 import { curl } from "../lib/snippets.js";
 import { dataTable } from "../lib/table.js";
-import { action, card, check, empty, field, select, tag, toast } from "../lib/widgets.js";
+import { action, card, check, empty, field, moreActions, select, tag, toast } from "../lib/widgets.js";
 
-const STATES = { running: "good", blocked: "bad", backoff: "bad" };
+const STATES = { running: "good", blocked: "bad", backoff: "bad", failed: "bad", waiting: "info", starting: "info" };
 const MAX_DRAWN = 200;
 
 export const title = () => "Routes";
@@ -33,19 +33,22 @@ export async function open(screen) {
       { title: "State", cell: (each) => tag(each.state || "running", STATES[each.state] ?? "") },
       { title: "Rate", class: "right", cell: (each) => rate(each.rate) },
       { title: "Lag", class: "right", cell: (each) => count(each.lag) },
-      { title: "Forwarded", class: "right hide-narrow", cell: (each) => short(each.forwarded_total) },
-      { title: "Guarantee", class: "hide-narrow", cell: (each) => each.guarantee },
+      { title: "Forwarded", class: "right", cell: (each) => short(each.forwarded_total) },
+      { title: "Guarantee", cell: (each) => each.guarantee },
       {
         title: "",
         class: "actions",
         once: true,
         cell: (first, item) =>
-          action("Delete", {
-            kind: "small danger",
-            scope: "delete",
-            name: first.router,
-            run: () => drop(item(), () => run()),
-          }),
+          moreActions(
+            `More actions of ${first.router}`,
+            action("Delete router", {
+              kind: "danger",
+              scope: "delete",
+              name: first.router,
+              run: () => drop(item(), () => run()),
+            }),
+          ),
       },
     ],
     empty: () =>
@@ -67,17 +70,36 @@ export async function open(screen) {
       { title: "Table", cell: (each) => each.table_id },
       { title: "Changes", cell: (each) => each.op },
       { title: "To", cell: (each) => topicLink(each.topic_id) },
-      { title: "Payload", class: "hide-narrow", cell: (each) => each.payload_mode },
+      {
+        title: "State",
+        cell: (each) => (each.job ? tag(each.job.state, STATES[each.job.state] ?? "") : "no pipeline"),
+      },
+      { title: "Rate", class: "right", cell: (each) => rate(each.job?.rows_per_s) },
+      { title: "Lag", class: "right", cell: (each) => count(each.job?.lag) },
+      { title: "Payload", cell: (each) => each.payload_mode },
       {
         title: "Filter",
-        class: "grow hide-narrow",
+        class: "grow",
         cell: (each) => (each.filter_expr ? h("code", {}, each.filter_expr) : "all"),
       },
     ],
     empty: () =>
       empty(
         "No table is routed to a topic",
-        "Add a source with SQL: ALTER TOPIC orders ADD SOURCE shop.orders ON INSERT",
+        "Changes of a table become records of a topic. Register a table and add it as a source:",
+        curl(
+          "PUT",
+          "/api/tables/shop.orders",
+          { key_columns: ["id"], columns: { id: "bigint", total: "double" } },
+          { key: me.credentials_required },
+        ),
+        curl("POST", "/api/sql", { sql: "CREATE TOPIC shop_orders" }, { key: me.credentials_required }),
+        curl(
+          "POST",
+          "/api/sql",
+          { sql: "ALTER TOPIC shop_orders ADD SOURCE shop.orders ON INSERT" },
+          { key: me.credentials_required },
+        ),
       ),
   });
   screen.showWhenLoaded(
@@ -97,7 +119,16 @@ export async function open(screen) {
   );
   const run = screen.poll(async () => {
     const options = { signal: screen.signal };
-    const [some, tables] = await Promise.all([get("/v0/routers?page_size=1000&details=true", options), get("/api/routes", options)]);
+    const [some, tables, { pipelines }] = await Promise.all([
+      get("/v0/routers?page_size=1000&details=true", options),
+      get("/api/routes", options),
+      get("/api/pipelines", options),
+    ]);
+    const jobs = new Map(pipelines.flatMap((each) => each.jobs.map((job) => [job.name, job])));
+    for (const each of tables.routes) {
+      // A route that replays the changes of its table has a job of its own; the others of a table share one.
+      each.job = jobs.get(`route ${each.table_id} #${each.version}`) ?? jobs.get(`route ${each.table_id}`);
+    }
     const now = performance.now();
     for (const each of some.routers) {
       const last = before.get(each.router);
@@ -110,6 +141,9 @@ export async function open(screen) {
   });
 }
 
+const edgeLabel = ({ rate: now, lag }) =>
+  [now ? rate(now) : "", lag ? `lag ${short(lag)}` : ""].filter(Boolean).join(", ");
+
 const topicLink = (name) => h("a", { href: `#/topics/${encodeURIComponent(name)}` }, name);
 
 function draw(place, routers, routes) {
@@ -118,21 +152,29 @@ function draw(place, routers, routes) {
       from: each.source,
       to: each.dest,
       state: each.state || "running",
-      label: `${each.rate === null ? "" : `${rate(each.rate)} `}${each.lag ? `lag ${short(each.lag)}` : ""}`.trim(),
+      label: edgeLabel(each),
     })),
-    ...routes.map((each) => ({ from: `table ${each.table_id}`, to: each.topic_id, state: "route", label: each.op })),
+    ...routes.map((each) => ({
+      from: `table ${each.table_id}`,
+      to: each.topic_id,
+      state: each.job?.state ?? "route",
+      label: `${each.op.toLowerCase()} ${edgeLabel({ rate: each.job?.rows_per_s, lag: each.job?.lag })}`.trim(),
+    })),
   ];
   if (!edges.length) {
     replace(place, h("p", { class: "muted" }, "Topics that are connected appear here."));
     return;
   }
-  const { nodes, links, width, height } = layout(edges.slice(0, MAX_DRAWN));
-  const parts = links.flatMap(({ edge, path, middle }) => [
+  const { nodes, links, width, height } = layout(edges.slice(0, MAX_DRAWN), place.clientWidth - 32);
+  const lines = links.map(({ edge, path }) =>
     svg("path", { class: `edge ${edge.state}`, d: path, "marker-end": "url(#arrow)" }),
-    edge.label
-      ? svg("text", { class: "edge-label", x: middle.x, y: middle.y - 6, "text-anchor": "middle" }, edge.label)
-      : null,
-  ]);
+  );
+  const labels = links
+    .filter(({ edge }) => edge.label)
+    .map(({ edge, middle }) =>
+      svg("text", { class: "edge-label", x: middle.x, y: middle.y - 5, "text-anchor": "middle" }, edge.label),
+    );
+  const parts = [...lines, ...labels];
   for (const node of nodes) {
     const table = node.name.startsWith("table ");
     const label = table ? node.name.slice(6) : node.name;
@@ -141,7 +183,7 @@ function draw(place, routers, routes) {
       { class: `node ${table ? "table" : ""}`, transform: `translate(${node.x} ${node.y})` },
       svg("title", {}, table ? `Table ${label}` : `Topic ${label}`),
       svg("rect", { width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }),
-      svg("text", { x: 12, y: NODE_HEIGHT / 2 + 4 }, label.length > 26 ? `${label.slice(0, 25)}…` : label),
+      svg("text", { x: 12, y: NODE_HEIGHT / 2 + 4 }, label.length > 24 ? `${label.slice(0, 23)}…` : label),
     );
     parts.push(
       table ? box : svg("a", { href: `#/topics/${encodeURIComponent(label)}`, "aria-label": `Topic ${label}` }, box),

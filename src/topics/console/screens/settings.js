@@ -70,7 +70,7 @@ async function health(screen, body) {
     columns: [
       { title: "Condition", cell: (each) => tag(each.condition, "bad") },
       { title: "Reason", class: "grow wrap", cell: (each) => each.reason },
-      { title: "File", class: "hide-narrow", cell: (each) => each.subject ?? "–" },
+      { title: "File", cell: (each) => each.subject ?? "–" },
       { title: "Since", class: "right", cell: (each) => ago(each.since_ms) },
       { title: "Failures", class: "right", cell: (each) => count(each.failures) },
     ],

@@ -36,14 +36,14 @@ const toCsv = ({ columns, rows }) => [columns, ...rows].map((row) => row.map(csv
 
 export async function open(screen) {
   const editor = h("textarea", {
-    rows: "8",
+    rows: "6",
     spellcheck: "false",
     "aria-label": "SQL statement",
     value: screen.value("q", TABLES["system.topics"]),
   });
   const output = h("div");
   const status = h("span", { class: "muted num", role: "status" }, "Ctrl+Enter runs the statement");
-  const past = h("ul", { class: "grid" });
+  const past = h("ul", { class: "grid past" });
   let result = null;
   const stored = read();
 
@@ -54,7 +54,7 @@ export async function open(screen) {
     setText(status, "Running");
     const began = performance.now();
     try {
-      result = await post("/api/sql", { sql }, { signal: screen.signal });
+      result = await post("/api/sql", { sql }, { signal: screen.signal, exact: "rows" });
       setText(
         status,
         `${result.message ?? plural(result.rows.length, "row")} in ${duration(performance.now() - began)}`,
@@ -110,11 +110,23 @@ export async function open(screen) {
     h("div", { class: "head" }, h("h1", {}, "SQL")),
     h(
       "div",
-      { class: "grid split" },
-      card("Statement", {
-        actions: [status, action("Run", { kind: "primary", run })],
-        body: h("div", { class: "card-body" }, editor),
-      }),
+      { class: "grid split wide-left" },
+      h(
+        "div",
+        { class: "grid" },
+        card("Statement", {
+          actions: [status, action("Run", { kind: "primary", run })],
+          body: h("div", { class: "card-body" }, editor),
+        }),
+        card("Result", {
+          id: "result",
+          actions: [
+            action("Copy CSV", { run: () => (result ? copy(toCsv(result)) : toast("Run a statement first.", "bad")) }),
+            action("Download CSV", { run: download }),
+          ],
+          body: output,
+        }),
+      ),
       h(
         "div",
         { class: "grid" },
@@ -130,14 +142,6 @@ export async function open(screen) {
         card("History", { body: h("div", { class: "card-body" }, past) }),
       ),
     ),
-    card("Result", {
-      id: "result",
-      actions: [
-        action("Copy CSV", { run: () => (result ? copy(toCsv(result)) : toast("Run a statement first.", "bad")) }),
-        action("Download CSV", { run: download }),
-      ],
-      body: output,
-    }),
   );
   replace(output, h("p", { class: "card-body muted" }, "The result appears here."));
   drawHistory();
@@ -150,8 +154,8 @@ function resultTable({ columns, rows, message }) {
   const table = dataTable({
     label: "Result",
     key: (each) => each.index,
-    columns: columns.map((title, index) => ({
-      title,
+    columns: columns.map((name, index) => ({
+      title: name,
       class: typeof rows[0]?.[index] === "number" ? "right" : "",
       cell: ({ row }) =>
         row[index] === null

@@ -1,10 +1,11 @@
 // One topic: its figures, and a tab for each thing to see or do.
 
 import { del, get, topicPath } from "../lib/api.js";
+import { sparkline } from "../lib/chart.js";
 import { confirmDestroy } from "../lib/dialog.js";
 import { h, replace } from "../lib/dom.js";
-import { ago, bytes, count, duration, plural, rate } from "../lib/format.js";
-import { action, figures, tabs, tag, toast } from "../lib/widgets.js";
+import { ago, bytes, count, duration, plural, rate, time } from "../lib/format.js";
+import { action, figures, moreActions, tabs, tag, toast } from "../lib/widgets.js";
 import { archiveTab } from "./topic_archive.js";
 import { configTab } from "./topic_config.js";
 import { groupsTab, partitionsTab } from "./topic_parts.js";
@@ -34,7 +35,7 @@ export async function open(screen, { topic }) {
     rate: "Rate",
     records: "Records",
     bytes: "Bytes",
-    seqs: "Seqs",
+    head: "Head seq",
     write: "Last write",
     read: "Last read",
   });
@@ -57,7 +58,7 @@ export async function open(screen, { topic }) {
       h("h1", {}, name),
       tag(info.type, info.type === "queue" ? "info" : ""),
       tag(info.config.durability),
-      tag(plural(info.partitions?.length || 1, "partition")),
+      info.partitions?.length ? tag(plural(info.partitions.length, "partition")) : null,
       h(
         "div",
         { class: "actions" },
@@ -70,7 +71,10 @@ export async function open(screen, { topic }) {
           name,
           run: () => sendRecord(info, {}, () => state.refresh()),
         }),
-        action("Delete topic", { kind: "danger", scope: "delete", name, run: () => drop(screen, info) }),
+        moreActions(
+          "More actions",
+          action("Delete topic", { kind: "danger", scope: "delete", name, run: () => drop(screen, info) }),
+        ),
       ),
     ),
     numbers.node,
@@ -79,32 +83,36 @@ export async function open(screen, { topic }) {
   );
 
   let before = null;
+  const rates = [];
+  const moment = (ts) => (ts ? `at ${time(ts).slice(0, -4)}` : "\u00a0");
   const run = screen.poll(async () => {
     info = await get(`${topicPath(name)}?touch=false`, { signal: screen.signal });
     const now = performance.now();
     const heads = info.partitions?.length
       ? info.partitions.reduce((sum, each) => sum + each.head_seq, 0)
       : info.head_seq;
-    if (before) numbers.set("rate", rate(((heads - before.heads) * 1000) / (now - before.now)), "records appended");
-    else numbers.set("rate", "–", "records appended");
+    if (before) rates.push(((heads - before.heads) * 1000) / (now - before.now));
+    numbers.set("rate", rate(rates.at(-1)), "records appended");
     before = { heads, now };
     numbers.set(
       "records",
       count(info.count),
-      info.config.cap_records ? `cap ${count(info.config.cap_records)}` : "no cap",
+      [
+        info.config.cap_records ? `cap ${count(info.config.cap_records)}` : "no cap",
+        info.config.ttl_ms ? `kept ${duration(info.config.ttl_ms)}` : "",
+      ]
+        .filter(Boolean)
+        .join(", "),
     );
     numbers.set("bytes", bytes(info.bytes), info.config.cap_bytes ? `cap ${bytes(info.config.cap_bytes)}` : "no cap");
     numbers.set(
-      "seqs",
-      `${count(info.earliest_seq)} to ${count(info.head_seq)}`,
-      info.partitions?.length
-        ? "of partition 0"
-        : info.config.ttl_ms
-          ? `kept ${duration(info.config.ttl_ms)}`
-          : "no time limit",
+      "head",
+      count(info.head_seq),
+      info.partitions?.length ? "of partition 0" : `earliest ${count(info.earliest_seq)}`,
     );
-    numbers.set("write", info.last_write_ts ? ago(info.last_write_ts) : "never");
-    numbers.set("read", info.last_read_ts ? ago(info.last_read_ts) : "never");
+    numbers.set("write", info.last_write_ts ? ago(info.last_write_ts) : "never", moment(info.last_write_ts));
+    numbers.set("read", info.last_read_ts ? ago(info.last_read_ts) : "never", moment(info.last_read_ts));
+    numbers.draw("rate", sparkline(rates.slice(-40)));
   });
   replace(body);
   await TABS[current][1](state);

@@ -5,9 +5,9 @@ import { confirmDestroy, openDialog } from "../lib/dialog.js";
 import { h, replace } from "../lib/dom.js";
 import { ago, count, duration } from "../lib/format.js";
 import { me } from "../lib/session.js";
-import { curl } from "../lib/snippets.js";
+import { curl, historyAs } from "../lib/snippets.js";
 import { dataTable } from "../lib/table.js";
-import { action, card, empty, field, pairs, toast } from "../lib/widgets.js";
+import { action, card, empty, field, pairs, snippet, toast } from "../lib/widgets.js";
 
 export async function archiveTab(state) {
   const { screen, name } = state;
@@ -25,6 +25,15 @@ export async function archiveTab(state) {
     ],
     empty: () => empty("Nothing is copied yet", "The table is filled by a running pipeline: `topics pipeline run`."),
   });
+  const facts = h("div", { class: "card-body" });
+  const history = historyAs(name);
+  const reading = h(
+    "div",
+    { class: "card-body form" },
+    h("h3", {}, "Read the archive and what is live as one history"),
+    snippet(history.shell),
+    snippet(history.Python),
+  );
   const run = screen.poll(async () => {
     const { archives } = await get("/api/archives", { signal: screen.signal });
     const archive = archives.find((each) => each.topic === name) ?? null;
@@ -64,7 +73,8 @@ export async function archiveTab(state) {
       ["Last progress", archive.updated_ts ? ago(archive.updated_ts) : "none yet"],
     ]);
     table.update(places);
-    replace(body, h("div", { class: "card-body" }, about), table.node);
+    if (!reading.isConnected) replace(body, facts, table.node, reading);
+    replace(facts, about);
   }, 3000);
 }
 

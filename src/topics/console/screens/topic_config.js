@@ -51,7 +51,6 @@ export async function configTab(state) {
   });
   controls.dead_letter = h("input", { type: "text", value: config.dead_letter ?? "", name: "dead_letter" });
   const outcome = h("div", { role: "status" });
-  let previewed = "";
 
   /** The fields that differ from the current configuration. */
   function changes() {
@@ -72,26 +71,29 @@ export async function configTab(state) {
       return;
     }
     const plan = await put(`${topicPath(name)}?dry_run=true`, change);
-    const text = JSON.stringify(change);
-    if (plan.evicts_records && previewed !== text) {
-      showPlan(plan, text);
+    const store = async () => {
+      await put(topicPath(name), change);
+      toast("The configuration was saved.");
+      await configTab(state);
+      state.refresh();
+    };
+    if (!plan.evicts_records) {
+      await store();
       return;
     }
-    await put(topicPath(name), change);
-    toast("The configuration was saved.");
-    await configTab(state);
-    state.refresh();
+    await confirmDestroy(`Change the configuration of ${name}`, {
+      what: drops(plan),
+      name,
+      label: `Save and drop ${plural(plan.evicts_records, "record")}`,
+      run: store,
+    });
   };
-  function showPlan(plan, text) {
-    previewed = text;
-    const message = plan.evicts_records
-      ? `This change drops ${plural(plan.evicts_records, "record")} (${bytes(plan.evicts_bytes)}) at once, for good. Save again to do it.`
-      : "This change drops no records.";
-    replace(outcome, h("div", { class: `note-box ${plan.evicts_records ? "warn" : ""}` }, message));
-  }
+  const drops = (plan) =>
+    `This change drops ${plural(plan.evicts_records, "record")} (${bytes(plan.evicts_bytes)}) at once, for good.`;
   const preview = async () => {
-    const change = changes();
-    showPlan(await put(`${topicPath(name)}?dry_run=true`, change), JSON.stringify(change));
+    const plan = await put(`${topicPath(name)}?dry_run=true`, changes());
+    const message = plan.evicts_records ? drops(plan) : "This change drops no records.";
+    replace(outcome, h("div", { class: `note-box ${plan.evicts_records ? "warn" : ""}` }, message));
   };
 
   const tagText = h("input", {

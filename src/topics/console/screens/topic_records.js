@@ -1,16 +1,30 @@
 // Records of a topic by seq, time and tag; one record as a tree, raw, and as code.
 
+import { get } from "../lib/api.js";
 import { h, replace, setText } from "../lib/dom.js";
 import { count, time } from "../lib/format.js";
 import { jsonTree, oneLine } from "../lib/json.js";
 import { rawData, readAfter, readBefore } from "../lib/records.js";
-import { me } from "../lib/session.js";
-import { curl, readAs } from "../lib/snippets.js";
+import { forbidden, me } from "../lib/session.js";
+import { curl, historyAs, readAs } from "../lib/snippets.js";
 import { dataTable } from "../lib/table.js";
-import { action, card, copyButton, empty, errorBox, pairs, select, toastError } from "../lib/widgets.js";
+import {
+  action,
+  card,
+  copyButton,
+  empty,
+  errorBox,
+  pairs,
+  segments,
+  select,
+  snippet,
+  toastError,
+} from "../lib/widgets.js";
 import { sendRecord } from "./topic_send.js";
 
 const PAGE = 50;
+// Records above the one that the address names.
+const NEWER_SHOWN = 6;
 
 export async function recordsTab(state) {
   const { screen, name } = state;
@@ -29,6 +43,11 @@ export async function recordsTab(state) {
     "aria-label": "From seq",
     value: screen.value("from"),
   });
+  const goTo = select(
+    { newest: "Newest", oldest: "Oldest", seq: "Seq", time: "Time" },
+    screen.value("at") ? "time" : screen.value("from") ? (screen.value("from") === "1" ? "oldest" : "seq") : "newest",
+    { "aria-label": "Go to" },
+  );
   const at = h("input", { type: "datetime-local", step: "1", "aria-label": "From time", value: screen.value("at") });
   const filter = h("input", {
     type: "search",
@@ -36,7 +55,7 @@ export async function recordsTab(state) {
     "aria-label": "Tag",
     value: screen.value("tag"),
   });
-  const detail = h("div");
+  const detail = h("div", { class: "detail" });
   const position = h("span", { class: "muted small num" }, "\u00a0");
   const table = dataTable({
     label: "Records",
@@ -45,12 +64,10 @@ export async function recordsTab(state) {
       {
         title: "Seq",
         class: "right",
-        cell: (each) =>
-          h("a", { class: "num", href: `#/topics/${encodeURIComponent(name)}?seq=${each.$seq}` }, String(each.$seq)),
+        cell: (each) => h("a", { class: "num", href: screen.address({ seq: each.$seq }) }, String(each.$seq)),
       },
       { title: "Time", class: "num", cell: (each) => time(each.$ts) },
-      { title: "Tag", class: "short hide-narrow", cell: (each) => each.$tag ?? "–" },
-      { title: "Node", class: "short hide-narrow", cell: (each) => each.$node ?? "–" },
+      { title: "Tag", class: "short", cell: (each) => each.$tag ?? "–" },
       { title: "Data", class: "grow", cell: (each) => h("span", { class: "payload" }, oneLine(each.data)) },
     ],
     rowClass: (each) => (String(each.$seq) === screen.value("seq") ? "selected" : ""),
@@ -118,6 +135,18 @@ export async function recordsTab(state) {
     else await latest();
   };
   const safely = (work) => () => work().catch(toastError);
+  const showInputs = () => {
+    seq.hidden = goTo.value !== "seq";
+    at.hidden = goTo.value !== "time";
+  };
+  goTo.addEventListener("change", () => {
+    seq.value = goTo.value === "oldest" ? "1" : "";
+    at.value = "";
+    showInputs();
+    if (goTo.value === "newest" || goTo.value === "oldest") safely(begin)();
+    else (goTo.value === "seq" ? seq : at).focus();
+  });
+  showInputs();
   let timer = 0;
   for (const control of [seq, at, filter, partition]) {
     control.addEventListener("change", safely(begin));
@@ -143,7 +172,7 @@ export async function recordsTab(state) {
   );
   if (selected && !seq.value) {
     newest = false;
-    await load(() => readBefore(name, { toSeq: selected + PAGE / 2, ...where() }, options));
+    await load(() => readBefore(name, { toSeq: selected + NEWER_SHOWN, ...where() }, options));
   } else await begin();
   replace(
     state.body,
@@ -153,27 +182,16 @@ export async function recordsTab(state) {
       card("Records", {
         actions: [
           Object.keys(partitions).length ? partition : null,
+          h("label", { class: "go-to" }, "Go to", goTo),
           seq,
           at,
           filter,
-          action("Newest", {
-            run: () => {
-              seq.value = at.value = "";
-              return begin();
-            },
-          }),
         ],
         body: h(
           "div",
           {},
           h("div", { class: "records" }, table.node),
-          h(
-            "div",
-            { class: "card-body toolbar" },
-            action("Older", { run: older }),
-            action("Newer", { run: newer }),
-            position,
-          ),
+          h("div", { class: "card-foot" }, action("Newer", { run: newer }), action("Older", { run: older }), position),
         ),
       }),
       detail,
@@ -189,6 +207,25 @@ const headOf = (state, partition) =>
   (state.info.partitions ?? []).find((each) => String(each.partition) === String(partition))?.head_seq ??
   state.info.head_seq;
 
+/** Where a record that is gone can still be: in the archive of the topic. */
+async function archived(screen, name, seq, partition) {
+  if (forbidden("read", name)) return null;
+  const { archives } = await get("/api/archives", { signal: screen.signal });
+  const archive = archives.find((each) => each.topic === name);
+  if (!archive) return null;
+  const has = archive.archived.some((each) => each.partition === partition && each.next_seq > seq);
+  return h(
+    "div",
+    { class: "form" },
+    h(
+      "p",
+      {},
+      has ? "The archive of this topic has copied it. Read it from there:" : "The archive of this topic may hold it:",
+    ),
+    snippet(historyAs(name).shell),
+  );
+}
+
 async function showDetail(state, place, seq, partition) {
   const { screen, name } = state;
   const page = await readAfter(name, { fromSeq: seq - 1, limit: 1, partition }, { signal: screen.signal });
@@ -202,6 +239,8 @@ async function showDetail(state, place, seq, partition) {
         empty(
           `Record ${seq} is gone`,
           "It was deleted, or lost to a cap or its age. The tab Losses and deletes shows which.",
+          h("a", { href: screen.address({ tab: "timeline", seq: "" }) }, "Open losses and deletes"),
+          await archived(screen, name, seq, partition),
         ),
       ),
     );
@@ -226,15 +265,8 @@ async function showDetail(state, place, seq, partition) {
         ),
       );
   }
-  const buttons = Object.keys(views).map((view) =>
-    h("button", { type: "button", class: "small", on: { click: () => show(view) } }, view),
-  );
-  const show = (view) => {
-    buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === view)));
-    buttons.forEach((button) => button.classList.toggle("primary", button.textContent === view));
-    replace(content, views[view]());
-  };
-  show("Tree");
+  replace(content, views.Tree());
+  const switcher = segments("View", Object.keys(views), "Tree", (view) => replace(content, views[view]()));
   replace(
     place,
     card(`Record ${seq}`, {
@@ -268,7 +300,7 @@ async function showDetail(state, place, seq, partition) {
             record.meta !== undefined ? ["Meta", h("code", {}, JSON.stringify(record.meta))] : null,
           ]),
         ),
-        h("div", { class: "card-body toolbar" }, buttons),
+        h("div", { class: "card-body view-switch" }, switcher),
         content,
       ),
     }),

@@ -1,9 +1,17 @@
 // Sending a record, a new one or one that was sent before.
 
-import { request, topicPath } from "../lib/api.js";
+import { FormError, request, topicPath } from "../lib/api.js";
 import { openDialog } from "../lib/dialog.js";
 import { h } from "../lib/dom.js";
 import { field, toast } from "../lib/widgets.js";
+
+function checkJson(name, text, next) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new FormError(`${name} is not JSON: ${error.message}`, next);
+  }
+}
 
 /** `like` holds what the form begins with; its data is JSON text, which is sent as it is. */
 export async function sendRecord(info, like, done) {
@@ -40,15 +48,12 @@ export async function sendRecord(info, like, done) {
       ],
       label: "Send",
       submit: async () => {
-        try {
-          JSON.parse(data.value);
-        } catch (error) {
-          throw new Error(`Data is not JSON: ${error.message}. Texts need quotes.`, { cause: error });
-        }
+        checkJson("Data", data.value, "Texts need quotes, keys as well.");
         const rest = {};
         if (tag.value) rest.tag = tag.value;
         if (node.value) rest.node = node.value;
-        if (meta.value) rest.meta = JSON.parse(meta.value);
+        if (meta.value)
+          rest.meta = checkJson("Meta", meta.value, 'It is an object, such as {"trace": "abc"}, or empty.');
         if (info.type === "queue" && Number(delay.value)) rest.delay_ms = Number(delay.value);
         const record = `{"data":${data.value}${Object.entries(rest)
           .map(([key, value]) => `,${JSON.stringify(key)}:${JSON.stringify(value)}`)

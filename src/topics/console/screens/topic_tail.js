@@ -38,7 +38,7 @@ export async function tailTab(state) {
     columns: [
       { title: "Seq", class: "right num", cell: (each) => each.seq },
       { title: "Time", class: "num", cell: (each) => (each.ts ? time(each.ts) : "–") },
-      { title: "Tag", class: "short hide-narrow", cell: (each) => each.tag ?? "–" },
+      { title: "Tag", class: "short", cell: (each) => each.tag ?? "–" },
       {
         title: "Data",
         class: "grow",

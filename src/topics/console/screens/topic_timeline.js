@@ -37,7 +37,7 @@ export async function timelineTab(state) {
       { title: "What", cell: (each) => tag(KINDS[each.kind][0], KINDS[each.kind][1]) },
       { title: "First seq", class: "right", cell: (each) => count(each.first_seq) },
       { title: "Last seq", class: "right", cell: (each) => count(each.last_seq) },
-      { title: "Seqs", class: "right hide-narrow", cell: (each) => count(each.last_seq - each.first_seq + 1) },
+      { title: "Seqs", class: "right", cell: (each) => count(each.last_seq - each.first_seq + 1) },
       {
         title: "Time",
         class: "num",

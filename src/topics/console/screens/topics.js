@@ -1,17 +1,20 @@
 // Topics: all of them, searched and sorted by the server; only the rows in view are fetched.
 
 import { get, put, query, topicPath } from "../lib/api.js";
+import { sparkline } from "../lib/chart.js";
 import { openDialog } from "../lib/dialog.js";
 import { h, setText } from "../lib/dom.js";
 import { ago, bytes, count, duration, plural, rate, short } from "../lib/format.js";
 import { me } from "../lib/session.js";
 import { curl } from "../lib/snippets.js";
 import { virtualTable } from "../lib/table.js";
-import { action, card, empty, field, select, tag, toast, toastError } from "../lib/widgets.js";
+import { action, empty, field, select, tag, toast, toastError } from "../lib/widgets.js";
 
 export const title = () => "Topics";
 
-const CLASSES = { fsync: "good", disk: "info", memory: "", ephemeral: "warn" };
+// The dot says how much a crash can cost.
+const CLASSES = { fsync: "", disk: "", memory: "warn", ephemeral: "idle" };
+const MAX_TREND = 24;
 
 export async function open(screen) {
   let sort = { by: screen.value("sort", "topic"), order: screen.value("order", "asc") };
@@ -25,9 +28,15 @@ export async function open(screen) {
     "aria-label": "Type",
   });
   const total = h("span", { class: "muted num", "data-role": "total" }, "\u00a0");
+  // Rates seen since the screen was opened, by topic.
+  const trends = new Map();
   const fetchPage = async (offset, limit) => {
     const parameters = { q: search.value.trim(), type: type.value, sort: sort.by, order: sort.order, offset, limit };
     const answer = await get(`/v0/topic-search${query(parameters)}`, { signal: screen.signal });
+    for (const each of answer.topics) {
+      const trend = trends.get(each.topic) ?? [];
+      trends.set(each.topic, [...trend, each.append_per_s].slice(-MAX_TREND));
+    }
     return { total: answer.total, items: answer.topics };
   };
   const table = virtualTable({
@@ -41,27 +50,31 @@ export async function open(screen) {
       },
       {
         title: "Type",
-        class: "hide-narrow",
-        cell: (each) => (each.type === "queue" ? tag("queue", "info") : tag("log")),
+        class: "hide-phone",
+        cell: (each) => (each.type === "queue" ? tag("queue", "info") : dim("log")),
       },
-      { title: "Rate", sort: "rate", class: "right", cell: (each) => rate(each.append_per_s) },
-      { title: "Records", sort: "count", class: "right", cell: (each) => short(each.count) },
-      { title: "Bytes", sort: "bytes", class: "right", cell: (each) => bytes(each.bytes) },
-      { title: "Class", class: "hide-narrow", cell: (each) => tag(each.durability, CLASSES[each.durability]) },
-      { title: "Partitions", class: "right hide-narrow", cell: (each) => count(each.partitions) },
-      { title: "Groups", class: "right hide-narrow", cell: (each) => (each.groups ? count(each.groups) : "–") },
-      { title: "Lag", sort: "lag", class: "right hide-narrow", cell: lagCell },
+      { title: "Rate", sort: "rate", class: "right", cell: (each) => rateCell(each, trends.get(each.topic)) },
+      { title: "Records", sort: "count", class: "right", cell: (each) => dim(short(each.count), each.count) },
+      { title: "Bytes", sort: "bytes", class: "right", cell: (each) => dim(bytes(each.bytes), each.bytes) },
+      { title: "Class", cell: classCell },
+      { title: "Partitions", class: "right", cell: (each) => count(each.partitions) },
+      {
+        title: "Groups",
+        class: "right",
+        cell: (each) => dim(each.groups ? count(each.groups) : "–", each.groups),
+      },
+      { title: "Lag", sort: "lag", class: "right", cell: lagCell },
       {
         title: "Lost",
         sort: "lost",
-        class: "right hide-narrow",
-        cell: (each) => (each.lost ? tag(short(each.lost), "warn") : "–"),
+        class: "right",
+        cell: (each) => (each.lost ? tag(short(each.lost), "warn") : dim("–")),
       },
       {
         title: "Last write",
         sort: "last_write_ts",
-        class: "right hide-narrow",
-        cell: (each) => (each.last_write_ts ? ago(each.last_write_ts) : "–"),
+        class: "right",
+        cell: (each) => (each.last_write_ts ? ago(each.last_write_ts) : dim("never")),
       },
     ],
     sort,
@@ -109,18 +122,41 @@ export async function open(screen) {
       h(
         "div",
         { class: "actions" },
+        search,
+        type,
         action("New topic", { kind: "primary", scope: "admin", run: () => create(screen) }),
       ),
     ),
-    card("All topics", { actions: [search, type], body: table.node }),
+    h("section", { class: "card", "aria-label": "All topics" }, table.node),
   );
   await table.reset();
   screen.poll(() => table.reload(), 3000);
 }
 
+/** Text that steps back when the value is zero or unknown. */
+const dim = (text, value = 0) => h("span", { class: value ? "" : "zero" }, text);
+
+function rateCell({ append_per_s: now }, trend = []) {
+  return h(
+    "span",
+    { class: "with-spark" },
+    trend.some(Boolean) ? sparkline(trend, { width: 56, height: 18 }) : null,
+    dim(rate(now), now),
+  );
+}
+
+const classCell = ({ durability }) =>
+  h("span", { class: "class" }, h("span", { class: `dot ${CLASSES[durability]}` }), durability);
+
 function lagCell(each) {
-  if (!each.groups) return "–";
-  return each.lag_records ? `${short(each.lag_records)} (${duration(each.lag_seconds * 1000)})` : "0";
+  if (!each.groups) return dim("–");
+  if (!each.lag_records) return dim("0");
+  return h(
+    "span",
+    {},
+    short(each.lag_records),
+    h("span", { class: "zero" }, ` · ${duration(each.lag_seconds * 1000)}`),
+  );
 }
 
 async function create(screen) {
