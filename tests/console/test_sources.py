@@ -1,6 +1,7 @@
 """The sources of the console: format, size, and nothing that turns text into HTML or names another host."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import topics
 
 FOLDER = Path(topics.__file__).parent / "console"
+ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = sorted(FOLDER.rglob("*.js"))
 FILES = [*SCRIPTS, FOLDER / "styles.css", FOLDER / "index.html"]
 # Prettier breaks code after 120 characters; texts are not broken.
@@ -51,3 +53,11 @@ def test_module_imports_what_it_uses_and_uses_what_it_imports(path: Path) -> Non
         for name in [each.strip() for each in names.split(",") if each.strip()]:
             assert re.search(rf"\b{re.escape(name)}\b", code), f"{name} is not used"
             assert re.search(rf"export .*\b{re.escape(name)}\b", target.read_text()), f"{name} is not exported"
+
+
+@pytest.mark.slow
+def test_prettier_and_eslint_accept_the_sources() -> None:
+    if not (ROOT / "build" / "lint" / "node_modules").is_dir():
+        pytest.skip("prettier and eslint are not installed; `make lint-console` installs them with npm")
+    done = subprocess.run(["make", "lint-console"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
