@@ -12,8 +12,8 @@ export function figures(labels) {
   const parts = Object.entries(labels).map(([key, label]) => {
     const value = h("span", {}, "–");
     const note = h("span", { class: "note" }, "\u00a0");
-    const trend = h("div", { class: "trend" });
-    const node = h("div", { class: "figure" }, h("dt", {}, label), h("dd", {}, value, note), trend);
+    const trend = h("span", { class: "trend" });
+    const node = h("div", { class: "figure" }, h("dt", {}, label), h("dd", {}, value, note, trend));
     return { key, value, note, trend, node };
   });
   const node = h(

@@ -414,7 +414,8 @@ function deadLetters(screen, name, first, body, refresh) {
   return async () => {
     const now = await counts();
     if (!mayRead) return now;
-    try {
+    // The topic is created by its first letter.
+    if (now.dead_letters) {
       const { head_seq: head, count: held } = await get(`${topicPath(letters)}?touch=false`, { signal: screen.signal });
       const state = JSON.stringify([head, held, limit(), filter.value]);
       if (state === last) return now;
@@ -422,9 +423,9 @@ function deadLetters(screen, name, first, body, refresh) {
       const asked = { toSeq: head, limit: limit(), filter: filter.value.trim() || undefined };
       read = (await readBefore(letters, asked, { signal: screen.signal })).records.reverse();
       last = state;
-    } catch (error) {
-      if (error.status !== 404) throw error;
+    } else {
       read = [];
+      last = "";
     }
     draw();
     return now;
