@@ -1,0 +1,47 @@
+"""What every operation uses: names, watchers, and requests that wait for a name."""
+
+import pytest
+
+from tests.broker.broker_under_test import BrokerUnderTest
+from topics.model.errors import InvalidRequest, NotFound, Throttled
+from topics.model.limits import Limits
+
+
+def test_a_topic_is_found_by_its_name_and_by_its_alias() -> None:
+    under_test = BrokerUnderTest()
+    under_test.configure("t")
+    under_test.ask(under_test.broker.set_alias, "t", "other")
+    core = under_test.broker
+    assert core.resolve("other") is core.resolve("t") is core.topic("t")
+    assert core.name_of("other") == "t"
+    with pytest.raises(NotFound):
+        core.topic("other")
+
+
+def test_a_partition_that_does_not_exist_is_refused() -> None:
+    under_test = BrokerUnderTest()
+    under_test.configure("t", partitions=2)
+    topic = under_test.broker.topic("t")
+    assert under_test.broker.partition(topic, 1) is topic.partitions[1]
+    with pytest.raises((InvalidRequest, NotFound)):
+        under_test.broker.partition(topic, 2)
+
+
+def test_no_more_topics_than_the_limit_are_created() -> None:
+    under_test = BrokerUnderTest(limits=Limits(max_topics=1))
+    under_test.configure("t")
+    with pytest.raises(Throttled, match="1"):
+        under_test.configure("another")
+
+
+def test_a_watcher_is_called_once_per_turn_until_it_is_removed() -> None:
+    under_test = BrokerUnderTest()
+    under_test.append("t", 0)
+    topic, calls = under_test.broker.topic("t"), []
+    watcher = lambda: calls.append(topic.count)  # noqa: E731
+    under_test.broker.watch(topic, watcher)
+    under_test.append("t", 1, 2, 3)
+    assert calls == [4]
+    under_test.broker.unwatch(topic, watcher)
+    under_test.append("t", 4)
+    assert calls == [4]
