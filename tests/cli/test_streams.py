@@ -46,6 +46,10 @@ def shell(command: str, url: str, directory: Path) -> subprocess.CompletedProces
     [
         "topics read many | head -n 1",
         "topics read many -f | head -n 1",
+        "topics tail many -n 100 | head -n 1",
+        "topics watch many --all | head -n 1",
+        "topics consume many --group g -f | head -n 1",
+        "topics export many - | head -n 1",
         "topics config | true",
         "topics --help | true",
         "topics read --help | true",
