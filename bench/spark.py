@@ -202,7 +202,7 @@ def _duration(batches: list[Any]) -> float:
 
 
 def _progress_until(query: Any, rows: int) -> list[Any]:
-    """The batches that took the first so many rows."""
+    """The batches with the first `rows` rows."""
     seen: dict[int, Any] = {}
 
     def enough() -> bool:
@@ -227,7 +227,7 @@ def _seconds(progress: Any) -> float:
 
 
 def _archive(bench: Bench) -> Iterator[Row]:
-    """What goes through Spark is a row for each task, so the records are counted where the server is told of them."""
+    """Spark sees one row for each task, so the records are counted from the progress that the archive reports to the server."""
     from topics.spark.archive.job import archive_jobs
 
     best = 0.0

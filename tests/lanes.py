@@ -50,7 +50,7 @@ def run(lanes: dict[str, list[str]], options: Sequence[str]) -> int:
         for name, process in zip(lanes, processes, strict=True):
             if name in outputs:
                 print(f"\n{f' {name} ':=^100}", flush=True)
-                # Opened anew: a position that is shared with the writer would move what it writes.
+                # Opened again: a position that is shared with the writer would move what it writes.
                 with outputs[name].open("rb") as output:
                     follow(output, process)
             process.wait()

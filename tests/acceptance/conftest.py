@@ -87,7 +87,7 @@ def small_api(small_server_url: str) -> Iterator[Api]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A topic name nobody else uses."""
+    """A topic name that no other test uses."""
     word = re.sub(r"[^A-Za-z0-9]+", "-", request.node.originalname)
     return f"t{next(_numbers)}-{word}"[:200]
 

@@ -349,7 +349,7 @@ def test_a_change_the_server_refuses_stops_the_capture_unless_skip_refused_is_se
     assert (progress.refused, [key for _, key, _ in table.events()]) == (1, [2])
 
 
-def test_a_table_that_was_dropped_and_created_again_is_captured_anew(watch: Callable[..., Watched]) -> None:
+def test_a_table_that_was_dropped_and_created_again_is_captured_again(watch: Callable[..., Watched]) -> None:
     table = watch()
     table.sql("INSERT INTO {t} VALUES (1, 1), (2, 2), (3, 3)")
     table.capture()
@@ -364,7 +364,7 @@ def test_a_table_that_was_dropped_and_created_again_is_captured_anew(watch: Call
     assert table.replayed() == table.rows()
 
 
-def test_a_table_that_is_replaced_while_it_is_followed_is_captured_anew(watch: Callable[..., Watched]) -> None:
+def test_a_table_that_is_replaced_while_it_is_followed_is_captured_again(watch: Callable[..., Watched]) -> None:
     table = watch()
     table.sql("INSERT INTO {t} VALUES (1, 1)")
     with PostgresCapture(table.options, table.client) as capture:

@@ -302,7 +302,7 @@ def test_missing_segments_directory_costs_the_records_in_it_and_nothing_else(
     assert bool(ranges) or how.endswith("killed")
 
 
-def test_lock_file_is_made_anew_or_keeps_the_server_from_starting(tmp_path: Path) -> None:
+def test_lock_file_is_created_again_or_keeps_the_server_from_starting(tmp_path: Path) -> None:
     directory = DataDirectory(str(tmp_path))
     directory.open()
     directory.close()

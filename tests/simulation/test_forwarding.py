@@ -33,7 +33,7 @@ STEPS = 250
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics.broker.durability.checkpointer, "IMAGES_PER_TURN", 1)
     monkeypatch.setattr(topics.broker.routers.forwarder, "MAX_RUN_RECORDS", 3)
-    # The manual clock stands still within a turn, so this makes every run a step of its own.
+    # The manual clock does not move within a turn, so this makes every run a step of its own.
     monkeypatch.setattr(topics.broker.routers.forwarder, "STEP_SECONDS", -1.0)
 
 

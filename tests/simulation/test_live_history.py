@@ -97,7 +97,7 @@ class Client:
         self.wire.cut()
 
     def come_back(self) -> None:
-        # Without an id the session goes on behind what was sent, seen or not: who has seen nothing begins anew.
+        # Without an id the session goes on behind what was sent, seen or not: a reader that has seen nothing begins again.
         if not self.last_id:
             self.subscribe()
         self.connect()

@@ -101,7 +101,7 @@ def holders(leases: Leases) -> dict[int, str]:
     return {seq: delivery.node for delivery in leases.delivery_images() for seq in delivery.seqs}
 
 
-def anybody_is_the_holder(patch: pytest.MonkeyPatch) -> None:
+def any_node_is_the_holder(patch: pytest.MonkeyPatch) -> None:
     original = Leases.held_by
 
     def held_by(leases: Leases, node: str, seqs: list[int], lease_ids: list[str] | None) -> Any:
@@ -200,7 +200,7 @@ FAULTS: dict[str, tuple[Plant, str]] = {
     ),
     "an expired lease is accepted": (expired_leases_count, "held|stale lease"),
     "lease ids are not compared": (lease_ids_are_not_compared, "a stale lease was honoured"),
-    "nodes are not compared": (anybody_is_the_holder, "a stranger's ack was honoured|a stale lease was honoured"),
+    "nodes are not compared": (any_node_is_the_holder, "a stranger's ack was honoured|a stale lease was honoured"),
     "nacks forget the delivery": (returns_are_not_counted, "delivery|came too often"),
     "nacks forget the delivery in the log": (returns_are_not_counted_in_the_log, "delivery|came too often|in flight"),
     "an ack under way protects nothing": (

@@ -33,14 +33,17 @@ def test_its_commands_have_these_arguments() -> None:
         import_module(module).build_parser().parse_args(arguments)
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_its_statements_and_its_read_run(spark: Any, client: Client) -> None:
+def test_its_statements_add_the_route(client: Client) -> None:
     client.put_table("shop.orders", key_columns=["id"])
     (statements,) = blocks("sql")
     for statement in [text.strip() for text in statements.split(";") if text.strip()]:
         client.sql(statement)
-    assert [route.topic for route in client.routes(table="shop.orders").routes] == ["orders:large"]
+    assert [route.topic_id for route in client.routes(table="shop.orders").routes] == ["orders:large"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_its_read_runs(spark: Any, client: Client) -> None:
     client.append("orders:large", [{"id": 1, "total": 1500}])
     (read,) = blocks("python")
     rows = eval(read.strip().replace("http://127.0.0.1:4000", client.url), {"spark": spark})

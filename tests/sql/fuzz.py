@@ -1,4 +1,4 @@
-"""Statements nobody would write: valid ones, mutated. The same seed gives the same statements."""
+"""Unusual statements: valid ones, mutated. The same seed gives the same statements."""
 
 import random
 from collections.abc import Iterator

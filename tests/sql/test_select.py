@@ -41,7 +41,7 @@ def test_parameters_are_bound(process: SelectProcess) -> None:
     assert ask(process, "SELECT $2, $1", "a", 5).rows == [[5, "a"]]
 
 
-def test_values_that_json_does_not_know_are_told_in_their_nearest_form(process: SelectProcess) -> None:
+def test_values_that_json_does_not_know_have_their_nearest_form(process: SelectProcess) -> None:
     text = "SELECT sum(count) * 10, 1.5, DATE '2026-01-01', 'x'::BLOB, [1, NULL], {'a': 1}, 'nan'::DOUBLE, 'inf'::FLOAT FROM main.topics"
     assert ask(process, text).rows == [[str((2**64) * 10), 1.5, "2026-01-01", "eA==", [1, None], {"a": 1}, None, None]]
 
@@ -90,7 +90,7 @@ def test_a_query_that_needs_more_memory_writes_no_files(elsewhere: SelectProcess
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_is_told_where_the_server_runs(elsewhere: SelectProcess, tmp_path: Path) -> None:
+def test_an_error_has_no_path_of_the_server(elsewhere: SelectProcess, tmp_path: Path) -> None:
     settings = str(ask(elsewhere, "SELECT * FROM duckdb_settings()").rows)
     assert str(tmp_path) not in settings
     home = str(Path.home())
@@ -123,7 +123,7 @@ def test_the_answer_is_bounded(process: SelectProcess) -> None:
         ask(process, "SELECT repeat('x', 30000000)")
 
 
-def test_an_error_is_told_in_the_words_of_the_query(process: SelectProcess) -> None:
+def test_an_error_has_the_words_of_the_query(process: SelectProcess) -> None:
     with pytest.raises(InvalidRequest, match="nothing"):
         ask(process, "SELECT nothing FROM main.topics")
     with pytest.raises(InvalidRequest, match=r"system\.topics"):
@@ -140,7 +140,7 @@ def test_a_worker_that_died_between_two_queries_is_replaced(process: SelectProce
     assert process.pid != killed
 
 
-def test_a_worker_that_stands_still_is_killed_and_replaced(process: SelectProcess) -> None:
+def test_a_worker_that_hangs_is_killed_and_replaced(process: SelectProcess) -> None:
     ask(process, "SELECT 1")
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)

@@ -62,7 +62,7 @@ def answer(request: Request) -> Reply:
             engine.execute("SET lock_configuration = true")
             return _run(engine, request)
     except duckdb.Error as error:
-        return Reply(error=_told(str(error)))
+        return Reply(error=_public_message(str(error)))
     except (MemoryError, RecursionError):
         return Reply(error="the query needs more memory than it may use")
 
@@ -113,9 +113,8 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def _told(message: str) -> str:
-    """The engine's message in the words of who asked."""
-    # What it suggests to change cannot be changed here.
+def _public_message(message: str) -> str:
+    """The message of the engine with the names of the query, without advice about settings that a caller cannot change."""
     message = message.partition("\n\nPossible solutions")[0].partition("\nDatabase is launched")[0]
     return message.replace(f"{TABLES_SCHEMA}.", "system.").strip()[:MAX_ERROR_CHARS]
 

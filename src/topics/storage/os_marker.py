@@ -6,7 +6,7 @@
 
 The runtime directory is a tmpfs, `/dev/shm` by default. So the file outlives a killed process, does not outlive the machine,
 and is no part of a copy of the volume that holds the data directory. That is what makes it a proof (see `broker/durability/recovery.py`).
-The name identifies the data directory itself: a volume that is restored has the same, a directory that is created anew has
+The name identifies the data directory itself: a volume that is restored has the same, a directory that is created again has
 another one, even if it gets the inode of one that was removed.
 
 The file is mapped: an update costs no system call. Files of other users are never opened: anyone may create files there.

@@ -78,7 +78,7 @@ def read_snapshot(fs: FileSystem, number: int) -> list[memoryview]:
             if checksum != xxh3_64_intdigest(b"".join(checksums)):
                 raise CorruptStorage(path, offset, "snapshot is missing sections")
             if start != len(view):
-                raise CorruptStorage(path, start, "something stands behind the end of the snapshot")
+                raise CorruptStorage(path, start, "bytes follow the end of the snapshot")
             return sections
         section = view[start : start + length]
         if len(section) != length or xxh3_64_intdigest(section) != checksum:

@@ -36,7 +36,7 @@ class ManualClock:
         """`ms` have passed, and every timer that was due by then has run, in the order they came due.
 
         Timers set by a callback run too if they fall in the same span. An error in a callback comes out here;
-        the clock then stands where that timer was due.
+        the clock then has the time at which that timer was due.
         """
         if ms < 0:
             raise ValueError("time does not pass backwards; `set` moves the wall clock")

@@ -65,9 +65,9 @@ class Step(NamedTuple):
 class FakeDisk:
     """An in-memory `FileSystem`. Everything it leaves to chance follows from `seed`.
 
-    `cut_at` and `fail_at` count steps; `fault(step, op, path)` may choose by name instead. All three may be set
-    anew while the disk is in use. `steps` is how many steps were begun, so `disk.cut_at = disk.steps` cuts the
-    next one. Files whose path is in `unreadable` cannot be read: the platter is scratched (EIO). With `capacity_bytes` a file that would grow past it fails with ENOSPC; a write keeps what still
+    `cut_at` and `fail_at` count steps; `fault(step, op, path)` may choose by name instead. All three may be changed
+    while the disk is in use. `steps` is how many steps were begun, so `disk.cut_at = disk.steps` cuts the
+    next one. Files whose path is in `unreadable` cannot be read (EIO). With `capacity_bytes` a file that would grow past it fails with ENOSPC; a write keeps what still
     fitted. A smaller `sector_bytes` makes more disorder out of few bytes.
     """
 

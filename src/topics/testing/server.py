@@ -66,8 +66,8 @@ class _ServerThread(threading.Thread):
     async def _serve(self) -> int:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
-        return await serve(self._settings, self._told, stop=self._end)
+        return await serve(self._settings, self._listens, stop=self._end)
 
-    def _told(self, host: str, port: int) -> None:
+    def _listens(self, host: str, port: int) -> None:
         self._address = (host, port)
         self._listening.set()

@@ -56,7 +56,8 @@ def check_unfolded(pa: Any, name: str, column: Any, most_bytes: int) -> None:
         raise InvalidRequest(f"column {name} must hold strings")
     if total > most_bytes:
         raise BatchTooLarge(
-            f"column {name} stands for {total} bytes; at most {most_bytes}", detail={"max": most_bytes, "bytes": total}
+            f"column {name} has {total} bytes when it is expanded; at most {most_bytes}",
+            detail={"max": most_bytes, "bytes": total},
         )
 
 
@@ -72,7 +73,7 @@ def _is_compressed(message: bytes) -> bool:
 
 
 def _field(message: bytes, table: int, field: int) -> int:
-    """Where a field of a table stands; 0 when it is not there."""
+    """The position of a field in a table; 0 when it is absent."""
     names = table - _number(message, "<i", table)
     entry = 4 + 2 * field
     if entry + 2 > _number(message, "<H", names):
