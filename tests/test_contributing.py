@@ -19,7 +19,7 @@ SYMBOLS = {
     "Settings": "src/topics/server/ops/settings.py",
     "OPTIONS": "src/topics/server/ops/options.py",
     "GROUPS": "src/topics/cli/main.py",
-    "CASES": "tests/cli/test_every_command.py",
+    "CASES": "tests/cli/cases.py",
     "SCREENS": "src/topics/console/app.js",
     "NAVIGATION": "src/topics/console/app.js",
     "AXE_SCREENS": "tests/console/test_screens.py",
