@@ -292,3 +292,16 @@ def test_types_that_are_not_known_are_texts() -> None:
         pa.decimal128(5, 0),
         pa.float64(),
     ]
+
+
+def test_a_lone_surrogate_in_a_column_is_replaced_and_one_in_a_key_is_refused() -> None:
+    event = decode_event(
+        rb'{"op":"insert","ts":1,"key":{"id":1},"after":{"id":1,"text":"x\ud800y","other":"\ud83d\ude00"}}'
+    )
+    assert event.after is not None
+    assert msgspec.json.decode(event.after["text"]) == "x\ufffdy"
+    assert msgspec.json.decode(event.after["other"]) == "\U0001f600"
+    with pytest.raises(msgspec.ValidationError, match="key of a change"):
+        decode_event(rb'{"op":"insert","ts":1,"key":{"id":"\udc00"},"after":{"id":"\udc00"}}')
+    with pytest.raises(msgspec.DecodeError):
+        decode_event(rb'{"op":"insert","ts":1,"after":{"text":"\ud800"')

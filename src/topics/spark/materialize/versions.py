@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from topics.model.surrogates import cover_halves, replace_halves
+
 # A source that has one of these sends its changes in order.
 _POSITIONS = ("position", "version", "lsn", "pos", "commit_lsn")
 
@@ -41,7 +43,25 @@ class ChangeEvent(Struct):
         return list((self.source or {}).get("unchanged", ()))
 
 
-decode_event = msgspec.json.Decoder(ChangeEvent).decode
+_decode_event = msgspec.json.Decoder(ChangeEvent).decode
+
+
+def decode_event(data: str | bytes) -> ChangeEvent:
+    """Decode a record of a change topic. A lone surrogate in a column becomes U+FFFD: no text can hold it.
+
+    Raises msgspec.MsgspecError, also for a lone surrogate in the key: two keys must not become equal.
+    """
+    try:
+        return _decode_event(data)
+    except msgspec.DecodeError:
+        text = data.encode() if isinstance(data, str) else data
+        covered = cover_halves(text, len(text))
+        if covered is None:
+            raise
+    key = _decode_event(covered.body).key or {}
+    if any([covered.uncover(bytes(value)) != bytes(value) for value in key.values()]):
+        raise msgspec.ValidationError("the key of a change holds a lone surrogate, which no column can hold")
+    return _decode_event(replace_halves(text))
 
 
 class Version(Struct):
