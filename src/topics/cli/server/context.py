@@ -17,7 +17,7 @@ def build_parser() -> Parser:
         "context",
         "Contexts are servers with their credentials, by name. `topics login` adds one. Commands use the context of --context "
         "or TOPICS_CONTEXT, else the current one, unless --url or TOPICS_URL names a server.",
-        ["topics context ls", "topics context use staging", "topics --help"],
+        ["topics context ls", "topics context use staging", "topics context show"],
     )
     commands = Subcommands(parser)
     ls = commands.add("ls", "list contexts", ["topics context ls"])
