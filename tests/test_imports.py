@@ -18,6 +18,7 @@ ALL_PACKAGES = {
     "wire",
     "engine",
     "storage",
+    "segments",
     "runtime",
     "broker",
     "maintenance",
@@ -35,8 +36,9 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"model"},
     "storage": {"model"},
     "runtime": {"model"},
-    "broker": {"model", "engine", "storage", "wire", "runtime"},
-    "maintenance": {"model", "engine", "storage", "runtime", "broker"},
+    "segments": {"model", "engine", "storage"},
+    "broker": {"model", "engine", "storage", "segments", "wire", "runtime"},
+    "maintenance": {"model", "engine", "storage", "segments", "runtime", "broker"},
     "sql": {"model"},
     "api": {"model"},
     "server": {"model", "wire", "engine", "runtime", "broker", "sql", "api"},
@@ -63,6 +65,34 @@ ALLOWED: dict[str, set[str]] = {
     "testing": ALL_PACKAGES,
 }
 
+# Inside the broker: which unit may import which. A unit is a folder, a module beside the folders, or a module named here.
+BROKER: dict[str, set[str]] = {
+    "state": set(),
+    "log": {"state"},
+    "durability": {"state", "log"},
+    "topics.quota": {"state"},
+    "core": {"state", "log", "durability", "topics.quota"},
+    "topics": {"state", "log", "topics.quota", "core"},
+    "groups": {"state", "log", "core"},
+    "queues": {"state", "log", "core", "topics"},
+    "routers": {"state", "log", "core", "topics", "topics.quota"},
+    "transactions": {"state", "log", "core", "topics", "topics.quota"},
+    "tables": {"core", "topics", "transactions"},
+    "broker": {"core", "durability", "topics", "groups", "queues", "routers", "transactions", "tables"},
+}
+# Inside the server: which folder may import which. Modules beside the folders wire them together and may import all.
+SERVER: dict[str, set[str]] = {
+    "http": set(),
+    "auth": {"http", "ops"},
+    "topics": {"http", "auth", "ops", "queues"},
+    "queues": {"http", "auth", "live"},
+    "live": {"http", "auth", "ops", "topics"},
+    "groups": {"http", "auth"},
+    "tables": {"http", "auth", "sql"},
+    "sql": {"auth", "ops", "groups", "tables"},
+    "ops": {"http", "auth", "topics", "live", "tables"},
+}
+
 # Packages without side effects: time, random numbers and bytes are passed to them as arguments.
 PURE_PACKAGES = ["model", "wire", "engine", "api"]
 IMPURE_MODULES = {"asyncio", "os", "time", "socket", "threading", "random"}
@@ -76,6 +106,52 @@ def test_package_imports_only_what_the_table_allows(package: str) -> None:
         if (other := package_of(name)) is not None and other not in ALLOWED[package] | {package}
     }
     assert violations == set()
+
+
+@pytest.mark.parametrize(("package", "table"), [("broker", BROKER), ("server", SERVER)])
+def test_folder_imports_only_what_its_table_allows(package: str, table: dict[str, set[str]]) -> None:
+    violations = {
+        (str(path.relative_to(SOURCE)), name)
+        for path, name in imports_of_package(package)
+        if (unit := unit_of(".".join(path.relative_to(SOURCE).with_suffix("").parts), package, table)) in table
+        and (other := unit_of(name, package, table)) in table
+        and other not in table[unit] | {unit}
+    }
+    assert violations == set()
+
+
+@pytest.mark.parametrize(("package", "table"), [("broker", BROKER), ("server", SERVER)])
+def test_every_folder_is_in_its_table(package: str, table: dict[str, set[str]]) -> None:
+    folders = {path.parent.name for path in (PACKAGE / package).glob("*/__init__.py")}
+    assert folders <= set(table)
+
+
+def test_every_module_of_the_broker_belongs_to_a_unit() -> None:
+    names = [path.relative_to(SOURCE).with_suffix("") for path in (PACKAGE / "broker").rglob("*.py")]
+    modules = [".".join(name.parts) for name in names if name.name != "__init__"]
+    assert {unit_of(module, "broker", BROKER) for module in modules} == set(BROKER)
+
+
+@pytest.mark.parametrize("table", [ALLOWED, BROKER])
+def test_allowed_imports_have_no_cycle(table: dict[str, set[str]]) -> None:
+    remaining = set(table)
+    while leaves := {unit for unit in remaining if not table[unit] & remaining}:
+        remaining -= leaves
+    assert remaining == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("topics.broker.log.apply.apply", "log"),
+        ("topics.broker.topics.quota.Growth", "topics.quota"),
+        ("topics.broker.topics.quotation", "topics"),
+        ("topics.broker.core.Core", "core"),
+        ("topics.server.http", None),
+    ],
+)
+def test_unit_is_the_longest_entry_of_the_table(name: str, unit: str | None) -> None:
+    assert unit_of(name, "broker", BROKER) == unit
 
 
 @pytest.mark.parametrize("package", PURE_PACKAGES)
@@ -97,13 +173,6 @@ def test_every_package_is_in_the_table() -> None:
     packages = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE}
     assert packages <= set(ALLOWED)
     assert {"model", "engine", "storage", "broker", "server", "cli"} <= packages, "the packages were not found"
-
-
-def test_allowed_imports_have_no_cycle() -> None:
-    remaining = set(ALLOWED)
-    while leaves := {package for package in remaining if not ALLOWED[package] & remaining}:
-        remaining -= leaves
-    assert remaining == set()
 
 
 @pytest.mark.parametrize(
@@ -171,3 +240,12 @@ def package_of(name: str) -> str | None:
         case ["topics", package, *_] if package in ALLOWED or (PACKAGE / package).is_dir():
             return package
     return None
+
+
+def unit_of(name: str, package: str, table: dict[str, set[str]]) -> str | None:
+    """Return the entry of the table that a dotted name belongs to: the longest one; None outside the package."""
+    parts = name.split(".")
+    if parts[:2] != ["topics", package]:
+        return None
+    candidates = [".".join(parts[2:stop]) for stop in range(len(parts), 2, -1)]
+    return next((unit for unit in candidates if unit in table), None)

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from topics.broker.broker import Broker
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import Recovered, recover
 from topics.engine.render import View
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
+from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 

@@ -4,16 +4,16 @@ import json
 from typing import Any
 
 from topics.broker.broker import Broker
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import recover
 from topics.broker.queues.claims import Claim, ClaimResult
-from topics.broker.queues.lease_commits import AckResult
 from topics.broker.queues.queues import QueueStats
+from topics.engine.lease_facts import AckResult
 from topics.engine.render import View
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
+from topics.model.storage_settings import StorageSettings
 from topics.testing.clock import ManualClock
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from topics.broker.durability.snapshot_image import decode_header as decode_snapshot_header
-from topics.broker.durability.snapshot_image import encode_image
 from topics.model.facts import Appended
 from topics.storage.frame import Frame, decode, encode_append, encode_facts, read_frames
 from topics.storage.snapshot import read_snapshot, snapshot_numbers, write_snapshot
+from topics.storage.snapshot_format import decode_header as decode_snapshot_header
+from topics.storage.snapshot_format import encode_image
 from topics.storage.wal import (
     HEADER_BYTES,
     ROOT,

@@ -88,7 +88,7 @@ def test_the_run_meets_everything_it_is_meant_to_meet() -> None:
     play_small_topics(world)
     compare(world.broker, world.promises, "clean")
     assert world.errors == []
-    assert world.broker.checkpointer.seals_total == 0
+    assert world.broker.sealer.seals_total == 0
     assert world.broker.state.next_pack > 12
     assert len([step for step in disk.trace if step.op == "rename" and step.path.startswith("snapshots/")]) > 4
     assert not any(world.broker.health.failures_total.values())

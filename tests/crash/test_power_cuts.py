@@ -189,7 +189,7 @@ def test_a_clean_stop_can_be_cut_at_any_step_and_leaves_nothing_to_replay_when_i
         again = verify(after, world.promises, world.clock, "clean", world.settings)
         assert again.recovered.frames == 0
         assert again.recovered.torn == []
-        assert [fact for fact in again.recovered.consequences if type(fact).__name__ == "Lost"] == []
+        assert [fact for fact in again.recovered.restart_facts if type(fact).__name__ == "Lost"] == []
 
 
 def test_the_run_meets_everything_it_is_meant_to_meet() -> None:
@@ -199,7 +199,7 @@ def test_the_run_meets_everything_it_is_meant_to_meet() -> None:
     play(world)
     compare(world.broker, world.promises, "clean")
     assert world.errors == []
-    assert world.broker.checkpointer.seals_total > 10
+    assert world.broker.sealer.seals_total > 10
     assert world.broker.checkpointer.snapshots_total > 5
     assert not any(world.broker.health.failures_total.values())
     steps = {(step.op, step.path.rsplit("/", 1)[0], step.path.rsplit(".", 1)[-1]) for step in disk.trace}

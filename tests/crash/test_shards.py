@@ -10,7 +10,8 @@ from tests.crash.history import STAGES, play, texts
 from tests.crash.shards import spread_log
 from tests.crash.world import SMALL, World, compare, dump, verify, watched
 from topics.broker.routers.routers import WantedRouter
-from topics.broker.transactions.stages import CommitRequest, Write, commit
+from topics.broker.transactions.stages import commit
+from topics.engine.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.storage.wal import file_numbers
 from topics.testing.disk import FakeDisk

@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from topics.broker.broker import Broker
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import Recovered, recover
 from topics.engine.partition import Partition
 from topics.engine.render import View
@@ -31,6 +30,7 @@ from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.page import RECORD_OVERHEAD
 from topics.model.steps import finish
+from topics.model.storage_settings import StorageSettings
 from topics.storage.fs import FileSystem
 from topics.testing.clock import ManualClock
 from topics.testing.disk import FakeDisk

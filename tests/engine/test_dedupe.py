@@ -1,6 +1,7 @@
 """Idempotency keys are found within their window."""
 
-from topics.engine.dedupe import Dedupe, KeptWrite
+from topics.engine.dedupe import Dedupe
+from topics.model.images import KeptWrite
 
 
 def test_a_key_is_found_until_its_window_is_over() -> None:
@@ -24,3 +25,16 @@ def test_expired_keys_are_let_go_and_a_key_used_again_is_young() -> None:
     assert len(dedupe) == 1
     dedupe.expire(1120, 100)
     assert len(dedupe) == 0
+
+
+def test_snapshot_holds_the_keys_whose_window_is_not_over_and_restores_their_order() -> None:
+    dedupe = Dedupe()
+    for ts, key in [(1000, "a"), (1010, "b"), (1020, "c")]:
+        dedupe.keep(key, KeptWrite(0, ts, 1, ts))
+    image = dedupe.image(1105, 100)
+    assert [key for key, _ in image] == ["b", "c"]
+    restored = Dedupe()
+    restored.restore(image)
+    assert restored.find("b", 1105, 100) == KeptWrite(0, 1010, 1, 1010)
+    restored.expire(1115, 100)
+    assert [key for key, _ in restored.all()] == ["c"]

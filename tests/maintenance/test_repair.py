@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import recover
-from topics.broker.segments.packed_segments import PackedSegment
 from topics.engine.render import View
 from topics.maintenance.check import check
 from topics.maintenance.repair import Repair, find_damage
 from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch
+from topics.model.storage_settings import StorageSettings
+from topics.segments.packed_segments import PackedSegment
 from topics.testing.disk import FakeDisk, PowerCut
 
 SMALL = StorageSettings(
@@ -66,7 +66,7 @@ def directory() -> FakeDisk:
 
 def seal(under_test: BrokerUnderTest, name: str) -> None:
     topic = under_test.broker.topic(name)
-    under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+    under_test.broker.sealer.seal(topic, topic.partitions[0])
     under_test.runtime.run()
 
 

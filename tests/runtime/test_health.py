@@ -85,7 +85,7 @@ def test_failed_storage_work_degrades_the_server_until_it_succeeds(kind: str, op
     def work() -> None:
         under_test.append("t", *["x" * 100] * 5)
         topic = under_test.broker.topic("t")
-        under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+        under_test.broker.sealer.seal(topic, topic.partitions[0])
         under_test.runtime.run()
         under_test.ask(under_test.broker.delete_records, "t", topic.partitions[0].head_seq, None, 0)
         for _ in range(3):

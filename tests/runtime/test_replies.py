@@ -11,12 +11,14 @@ import pytest
 import topics.broker.log.commit
 import topics.broker.topics.append
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.groups.groups import EARLIEST, ack, drop_group, group_of, pin
+from topics.broker.groups.groups import ack, drop_group, group_of, pin
 from topics.broker.log.commit import Commit
 from topics.broker.routers.routers import WantedRouter
 from topics.broker.tables.archives import clear_archive, set_archive
 from topics.broker.tables.tables import drop_table, put_table
-from topics.broker.transactions.stages import CommitRequest, Write, commit, stage
+from topics.broker.transactions.stages import commit, stage
+from topics.engine.commit_request import CommitRequest, Write
+from topics.engine.group_requests import EARLIEST
 from topics.model.archive import ArchiveOptions
 from topics.model.batch import decode_batch
 from topics.model.change import Defaults, decode_changes

@@ -14,7 +14,7 @@ from tests.server.http.wire import until
 
 
 async def until_sealed(house: House) -> None:
-    await until(lambda: house.broker.checkpointer.seals_total and house.broker.committer.idle)
+    await until(lambda: house.broker.sealer.seals_total and house.broker.committer.idle)
 
 
 async def damaged(house: House, name: str) -> None:
@@ -22,7 +22,7 @@ async def damaged(house: House, name: str) -> None:
     await house.ask("PUT", f"/v0/topics/{name}", {"durability": "disk"})
     await house.ask("POST", f"/v0/topics/{name}", {"records": [{"data": "needle"}] * 5})
     topic = house.broker.topic(name)
-    house.broker.checkpointer.seal(topic, topic.partitions[0])
+    house.broker.sealer.seal(topic, topic.partitions[0])
     await until_sealed(house)
     for path, content in house.disk.snapshot_tree().items():
         if path.endswith(".arrow"):
@@ -103,7 +103,7 @@ async def damaged_in_the_middle(house: House, **config: Any) -> str:
             datas[100]["data"] = "needle"
         assert (await house.ask("POST", "/v0/topics/t", {"records": datas})).status == 200
     topic = house.broker.topic("t")
-    house.broker.checkpointer.seal(topic, topic.partitions[0])
+    house.broker.sealer.seal(topic, topic.partitions[0])
     await until_sealed(house)
     (path,) = [path for path in house.disk.snapshot_tree() if path.endswith(".arrow")]
     file = house.disk.open(path)

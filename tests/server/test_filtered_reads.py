@@ -29,7 +29,7 @@ async def fill(house: House, name: str, *, sealed: bool, nodes: int = 1) -> None
         assert (await house.ask("POST", f"/v0/topics/{name}?return_seqs=false", {"records": records})).status == 200
     if sealed:
         topic = house.broker.topic(name)
-        house.broker.checkpointer.seal(topic, topic.partitions[0])
+        house.broker.sealer.seal(topic, topic.partitions[0])
         await until(lambda: all([segment.sealed for segment in topic.partitions[0].segments]))
 
 

@@ -16,7 +16,7 @@ from topics.server.live.websocket import Socket
 async def seal_and_damage(house: House, name: str) -> None:
     """The records so far are in a segment on disk, and nobody can read it."""
     topic = house.broker.topic(name)
-    house.broker.checkpointer.seal(topic, topic.partitions[0])
+    house.broker.sealer.seal(topic, topic.partitions[0])
     await until(lambda: any(path.endswith(".arrow") for path in house.disk.snapshot_tree()))
     await until(lambda: not house.broker.committer.disk_busy)
     for path, content in house.disk.snapshot_tree().items():

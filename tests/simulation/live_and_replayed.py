@@ -13,19 +13,20 @@ from unittest.mock import patch
 import msgspec
 
 from topics.broker.broker import Broker
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import replay
-from topics.broker.durability.snapshot_image import decode_section, encode_image, section_images
+from topics.broker.durability.snapshot_image import section_images
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit, Note
-from topics.broker.segments.packed_segments import PackedSegment
-from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.facts import Leased
 from topics.model.page import column, page_datas, page_times
+from topics.model.storage_settings import StorageSettings
+from topics.segments.packed_segments import PackedSegment
+from topics.segments.sealed_segments import SealedSegment
 from topics.storage.frame import Frame
+from topics.storage.snapshot_format import decode_section, encode_image
 from topics.storage.wal import WalReader
 from topics.testing.disk import FakeDisk
 

@@ -18,13 +18,13 @@ import msgspec
 import uvloop
 
 from tests.server.house import House
-from topics.broker.segments.sealed_segments import SealedSegment
 from topics.client import Client
 from topics.client.calls import RecordIn
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.model.page import RECORD_OVERHEAD
 from topics.runtime.loop_runtime import LoopRuntime
+from topics.segments.sealed_segments import SealedSegment
 from topics.testing.http import Api
 
 OWN = "own"
@@ -270,7 +270,7 @@ class ReadWorld:
         """All records up to here are in sealed segments."""
         broker = self.server.house.broker
         topic = broker.topic(self.topic)
-        self.server.do(lambda: broker.checkpointer.seal(topic, topic.partitions[0]))
+        self.server.do(lambda: broker.sealer.seal(topic, topic.partitions[0]))
         self.server.until(lambda: all([segment.sealed for segment in self.partition.segments if segment.live]))
 
     def cut_power(self) -> None:

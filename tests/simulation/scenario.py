@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from topics.broker.broker import Broker
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import recover
 from topics.broker.groups.groups import ack as ack_group
 from topics.broker.groups.groups import drop_group
 from topics.broker.routers.routers import WantedRouter
 from topics.broker.tables.archives import clear_archive, report_progress, set_archive
 from topics.broker.tables.tables import drop_table, put_table
-from topics.broker.transactions.stages import CommitRequest, commit, drop_stages, stage
+from topics.broker.transactions.stages import commit, drop_stages, stage
+from topics.engine.commit_request import CommitRequest
 from topics.engine.partition import Partition
 from topics.model.archive import ArchivedTo, ArchiveOptions
 from topics.model.batch import decode_batch
@@ -25,6 +25,7 @@ from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.route import Route
 from topics.model.router import RouterChange
+from topics.model.storage_settings import StorageSettings
 from topics.model.table import Table
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
@@ -108,11 +109,11 @@ class Scenario:
         yield "delete below a seq"
         ask(broker.commit_facts, [Lost(broker.topic("log").id, 0, 13, 15, 4)])
         yield "lose records"
-        broker.checkpointer.seal(broker.topic("log"), self.partition("log"))
+        broker.sealer.seal(broker.topic("log"), self.partition("log"))
         self.run()
         yield "seal"
         self.append("log", {"data": "hot"})
-        broker.checkpointer.packer.pack([self.partition("log")])
+        broker.sealer.packer.pack([self.partition("log")])
         self.run()
         yield "pack"
         ask(broker.commit_facts, [Repaired(broker.topic("log").id, 0, 16, 16, PACKED, [], [(16, 16)])])

@@ -23,9 +23,9 @@ from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.log.sync_policy import MIN_FAST_SYNCS
 from topics.broker.topics.append import Append, AppendGroup, Runs
-from topics.broker.transactions.stages import CommitRequest
-from topics.broker.transactions.stages import Write as StagedWrite
 from topics.broker.transactions.stages import commit as commit_together
+from topics.engine.commit_request import CommitRequest
+from topics.engine.commit_request import Write as StagedWrite
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.batch import decode_batch
@@ -344,7 +344,7 @@ class History:
             name = chance.choice(LOGS + QUEUES)
             topic = world.broker.state.topics.get(name)
             if topic is not None:
-                world.broker.checkpointer.seal(topic, topic.partitions[0])
+                world.broker.sealer.seal(topic, topic.partitions[0])
         elif what < 0.98:
             world.broker.committer.policy.fast_syncs = chance.choice([0, MIN_FAST_SYNCS, MIN_FAST_SYNCS])
         elif what < 0.99:

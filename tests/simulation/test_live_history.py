@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from topics.api.live import WatchBody, WatchQuery
-from topics.broker.transactions.stages import CommitRequest, Write, commit
+from topics.broker.transactions.stages import commit
+from topics.engine.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.model.limits import Limits
 from topics.server.live.shared import Live, LiveSettings

@@ -116,7 +116,7 @@ class LogMachine(RuleBasedStateMachine):
     def seal(self, topic: str) -> None:
         found = self.world.broker.state.topics.get(topic)
         if found is not None:
-            self.world.broker.checkpointer.seal(found, found.partitions[0])
+            self.world.broker.sealer.seal(found, found.partitions[0])
 
     @rule()
     def checkpoint(self) -> None:

@@ -13,11 +13,12 @@ from tests.simulation.test_queues import SEEDS, play
 from topics.broker.log.commit import Commit, FactCommit
 from topics.broker.queues import lease_commits, pending_claims
 from topics.broker.queues import queues as queue
-from topics.broker.queues.dead_letters import DeadLetterCommit
 from topics.broker.queues.lease_commits import AckCommit
 from topics.broker.queues.queues import Queues
-from topics.engine.lease import LeaseImage, Leases, seqs_bytes, seqs_of
-from topics.model.facts import Appended, Deleted
+from topics.broker.topics.append_with_facts import AppendWithFacts
+from topics.engine.lease import Leases, seqs_bytes, seqs_of
+from topics.model.facts import Appended, DeadLettered, Deleted
+from topics.model.images import LeaseImage
 from topics.storage.frame import frame_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -27,11 +28,21 @@ def after_init(patch: pytest.MonkeyPatch, kind: type[Commit], change: Callable[[
     """Change each new commit of this kind."""
     original = kind.__init__
 
-    def spoiled(commit: Any, *arguments: Any) -> None:
-        original(commit, *arguments)
+    def spoiled(commit: Any, *arguments: Any, **named: Any) -> None:
+        original(commit, *arguments, **named)
         change(commit)
 
     patch.setattr(kind, "__init__", spoiled)
+
+
+def after_dead_letter(patch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
+    """Change each new commit that moves jobs to a dead-letter topic."""
+
+    def change_dead_letter(commit: AppendWithFacts) -> None:
+        if any([isinstance(fact, DeadLettered) for fact in commit.facts]):
+            change(commit)
+
+    after_init(patch, AppendWithFacts, change_dead_letter)
 
 
 class Unwritten(FactCommit):
@@ -158,7 +169,7 @@ def dead_letters_are_deleted_in_the_order_they_came_back(patch: pytest.MonkeyPat
             if isinstance(fact, Deleted):
                 fact.seqs = seqs_bytes(reversed(seqs_of(fact.seqs)))
 
-    after_init(patch, DeadLetterCommit, reverse)
+    after_dead_letter(patch, reverse)
 
 
 FAULTS: dict[str, tuple[Plant, str]] = {
@@ -167,11 +178,11 @@ FAULTS: dict[str, tuple[Plant, str]] = {
         "an acked job (is back|returned)",
     ),
     "the frame of a dead letter lacks the delete": (
-        lambda patch: after_init(patch, DeadLetterCommit, without(Deleted)),
+        lambda patch: after_dead_letter(patch, without(Deleted)),
         "a dead letter is still a job|a dead letter came twice",
     ),
     "the frame of a dead letter lacks the copy": (
-        lambda patch: after_init(patch, DeadLetterCommit, without(Appended)),
+        lambda patch: after_dead_letter(patch, without(Appended)),
         "a job is lost|a held job is gone|assert .* == ",
     ),
     "dead letters are deleted out of order": (

@@ -24,9 +24,9 @@ from hypothesis import settings
 
 from tests.broker.queue_bench import Job, QueueBench
 from tests.simulation.live_and_replayed import compare as compare_with_replay
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.queues.claims import ClaimResult
 from topics.model.errors import TopicsError
+from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk, PowerCut
 
 NODES = ["a", "b", "c"]

@@ -16,7 +16,6 @@ import tests.broker.broker_under_test
 import topics.broker.durability.checkpointer
 import topics.broker.routers.forwarder
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.groups.groups import ack, drop_group
 from topics.broker.log.commit import Note
 from topics.broker.routers.routers import WantedRouter
@@ -28,6 +27,7 @@ from topics.model.errors import TopicsError
 from topics.model.limits import Limits
 from topics.model.route import Route
 from topics.model.router import RouterChange
+from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from topics.broker.core import Core, Poll
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import Recovered
 from topics.broker.queues.queues import Queues
 from topics.broker.routers.forwarder import Forwarder
@@ -30,6 +29,7 @@ from topics.model.limits import Limits
 from topics.model.match import TagMatch
 from topics.model.names import check_topic_name
 from topics.model.route import Route
+from topics.model.storage_settings import StorageSettings
 from topics.runtime.interface import Runtime
 from topics.runtime.replies import retried, run_each
 from topics.storage.fs import FileSystem
@@ -46,7 +46,7 @@ class Broker(Core):
         # Writes that wait until memory has room for their records.
         self._waiting_writes: list[Callable[[], None]] = []
         self._waiting_bytes = 0
-        self.checkpointer.on_room = self._run_waiting_writes
+        self.sealer.on_room = self._run_waiting_writes
         self._tag_deletes = TagDeletes(self)
         self.queues = Queues(self)
         self.forwarder = Forwarder(self)
@@ -178,8 +178,8 @@ class Broker(Core):
 
     def append(self, name: str, batch: Batch, reply: Reply) -> None:
         """Append the batch, creating the topic if that is allowed. Replies when the topic's class says it may."""
-        if self.checkpointer.full:
-            self.checkpointer.check_sealing()
+        if self.sealer.full:
+            self.sealer.check_sealing()
             self._wait_for_room(batch.size, lambda: self.append(name, batch, reply), reply)
             return
         if self.busy and self.parked(name, lambda: self.append(name, batch, reply), reply):
@@ -207,7 +207,7 @@ class Broker(Core):
         Returns False, and nothing has happened, when there is something to decide about them: then use `append` for each.
         """
         topic = self.state.topics.get(name)
-        if topic is None or self.busy or self.checkpointer.full:
+        if topic is None or self.busy or self.sealer.full:
             return False
         return join_group(self, topic, batch, requests, reply)
 

@@ -7,14 +7,15 @@ operations to it and is the object that the server uses.
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from topics.broker.counts import Counts
-from topics.broker.durability.checkpointer import Checkpointer, StorageSettings
-from topics.broker.durability.disk_space import DiskSpace
+from topics.broker.durability.checkpointer import Checkpointer
 from topics.broker.durability.recovery import Recovered
+from topics.broker.durability.sealer import Sealer
+from topics.broker.durability.segment_removal import SegmentRemoval
+from topics.broker.durability.storage_thread import StorageThread
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import FactCommit
 from topics.broker.log.committer import Committer
-from topics.broker.segments.segment_cache import Damage
+from topics.broker.log.disk_space import DiskSpace
 from topics.broker.topics.quota import Quotas
 from topics.engine.live_frames import SharedFrames
 from topics.engine.partition import Partition
@@ -24,10 +25,13 @@ from topics.model.errors import Conflict, CorruptStorage, InvalidRequest, Thrott
 from topics.model.facts import Fact
 from topics.model.limits import Limits
 from topics.model.names import check_topic_name
+from topics.model.storage_settings import StorageSettings
+from topics.runtime.counts import Counts
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
 from topics.runtime.replies import retried, run_each
 from topics.runtime.slices import Slices
+from topics.segments.segment_cache import Damage
 from topics.storage.fs import FileSystem
 
 SHARED_FRAMES_BYTES = 16 << 20
@@ -67,7 +71,11 @@ class Core:
         )
         self.state.segment_cache.on_damage = self._damage_found
         self.state.segment_cache.on_damage_gone = self._damage_gone
-        self.checkpointer = Checkpointer(fs, runtime, self.state, self.committer, settings, self.health, self.space)
+        storage = StorageThread(runtime, self.committer, self.space)
+        shared = (fs, runtime, self.state, self.committer)
+        self.removal = SegmentRemoval(*shared, self.health, self.space, storage)
+        self.sealer = Sealer(*shared, settings, self.health, self.space, storage, self.removal)
+        self.checkpointer = Checkpointer(*shared, settings, self.health, self.space, storage, self.removal, self.sealer)
         self.quotas = Quotas(self.state, limits, runtime.now_ms, self.evict)
         self.counts = Counts()
         self.slices = Slices(runtime)
@@ -178,7 +186,7 @@ class Core:
             apply(self.state, fact)
             self.tidy_tags(partition)
             lsn = self.committer.note(fact)
-            self.checkpointer.collect_dropped(partition, lsn)
+            self.removal.collect_dropped(partition, lsn)
 
     def tidy_tags(self, partition: Partition) -> None:
         """Update the tag index in slices; the first search would have to do it otherwise."""
@@ -206,7 +214,7 @@ class Core:
     def appended(self, topic: Topic, partition: Partition, size: int) -> None:
         """Called after every append that was applied: seal what is large, and wake readers."""
         if topic.config.durability != "ephemeral":
-            self.checkpointer.appended(topic, partition, size)
+            self.sealer.appended(topic, partition, size)
         if self.watchers:
             self.wake(topic)
 

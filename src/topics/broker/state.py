@@ -4,10 +4,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.broker.segments.segment_cache import SegmentCache
 from topics.engine.cache import Cache
 from topics.engine.copy_sources import CopySources
-from topics.engine.dedupe import KeptWrite
 from topics.engine.partition import Partition, Totals
 from topics.engine.router import Routers
 from topics.engine.source_positions import SourcePositions
@@ -16,8 +14,10 @@ from topics.engine.tables import Tables
 from topics.engine.topic import Topic
 from topics.engine.versions import Versions
 from topics.model.config import DEFAULT_CONFIG, TopicConfig
+from topics.model.images import KeptWrite
 from topics.model.page import Page
 from topics.model.route import Route
+from topics.segments.segment_cache import SegmentCache
 
 
 class Section(Protocol):

@@ -1,19 +1,15 @@
-"""Idempotency keys of a topic: which write a key belonged to, for as long as the topic's window lasts."""
+"""Idempotency keys of a topic: the window is enforced, kept and restored here.
 
-from msgspec import Struct
+find               an append asks whether its key was used within the window (`broker/topics/append.py`)
+keep               applying an append remembers its key, live and in recovery (`broker/log/apply.py`)
+image, restore     a snapshot holds the keys whose window is not over (`broker/durability/snapshot_image.py`)
+"""
 
-
-class KeptWrite(Struct, array_like=True, gc=False, frozen=True):
-    """The first write that carried a key."""
-
-    partition: int
-    first_seq: int
-    count: int
-    ts: int
+from topics.model.images import KeptWrite
 
 
 class Dedupe:
-    """Keys in the order of their writes, so that the oldest stand first."""
+    """Keys in the order of their writes, oldest first."""
 
     def __init__(self) -> None:
         self._writes: dict[str, KeptWrite] = {}
@@ -31,7 +27,7 @@ class Dedupe:
         self._writes[key] = write
 
     def expire(self, now_ms: int, window_ms: int) -> None:
-        """Let go of the keys whose window is over."""
+        """Forget the keys whose window is over."""
         stale = []
         for key, write in self._writes.items():
             if now_ms - write.ts < window_ms:
@@ -42,3 +38,12 @@ class Dedupe:
 
     def all(self) -> list[tuple[str, KeptWrite]]:
         return list(self._writes.items())
+
+    def image(self, now_ms: int, window_ms: int) -> list[tuple[str, KeptWrite]]:
+        """The keys for a snapshot, oldest first."""
+        self.expire(now_ms, window_ms)
+        return self.all()
+
+    def restore(self, image: list[tuple[str, KeptWrite]]) -> None:
+        """Load what `image` returned."""
+        self._writes = dict(image)

@@ -27,11 +27,11 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Protocol
 
-import msgspec
 from msgspec import Struct
 
 from topics.engine.delivery import Delivery, LeasedJobs
 from topics.engine.job_state import JobEvent, JobState, check_transition
+from topics.model.images import DeliveryImage, LeaseImage
 
 # The largest number of jobs that one claim sets aside because they were delivered too often.
 MAX_DEAD_PER_PASS = 1000
@@ -63,28 +63,6 @@ class Taken(Struct):
 
     seqs: list[int]
     dead: list[int]
-
-
-class DeliveryImage(Struct, array_like=True):
-    """A delivery as a snapshot or the log holds it. `deliveries` has the delivery count of each job, with this one."""
-
-    node: str
-    token: bytes
-    deadline: int
-    seqs: list[int]
-    deliveries: list[int]
-
-
-class LeaseImage(Struct):
-    """The leases of a partition as a snapshot holds them. `returned`: (seq, deliveries); `delayed`: (seq, due_ms, deliveries).
-
-    The names are part of the snapshot format.
-    """
-
-    dead_lettered: int = 0
-    deliveries: list[DeliveryImage] = msgspec.field(default_factory=list, name="grants")
-    returned: list[tuple[int, int]] = []
-    delayed: list[tuple[int, int, int]] = []
 
 
 class Leases:

@@ -17,23 +17,24 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from topics.broker.durability.checkpointer import StorageSettings
-from topics.broker.durability.recovery import check_first_files, replay
-from topics.broker.durability.snapshot_image import HeaderImage, TopicImage, decode_header, decode_section
-from topics.broker.segments.packed_segments import PackedSegment
-from topics.broker.segments.sealed_segments import SealedSegment
-from topics.broker.segments.segment_cache import damage_of
+from topics.broker.durability.recovery import replay
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
+from topics.model.storage_settings import StorageSettings
+from topics.segments.packed_segments import PackedSegment
+from topics.segments.sealed_segments import SealedSegment
+from topics.segments.segment_cache import damage_of
 from topics.storage.frame import decode
 from topics.storage.fs import FileSystem
+from topics.storage.layout import check_first_files
 from topics.storage.pack import PackFile, pack_base
 from topics.storage.segment_format import ROOT as SEGMENTS
 from topics.storage.segment_format import segment_base, segment_bases
 from topics.storage.snapshot import ROOT as SNAPSHOTS
 from topics.storage.snapshot import read_snapshot, snapshot_numbers, snapshot_path
+from topics.storage.snapshot_format import HeaderImage, TopicImage, decode_header, decode_section
 from topics.storage.verify import PackedKey, entry_damage, segment_damage
 from topics.storage.wal import open_shards
 
@@ -160,7 +161,11 @@ def _check_snapshots(
             report.damage(error)
             continue
         except (msgspec.MsgspecError, IndexError) as error:
-            report.damage(CorruptStorage(snapshot_path(number), 0, f"whole, but says nothing sensible: {error}"))
+            report.damage(
+                CorruptStorage(
+                    snapshot_path(number), 0, f"its checksum is valid, but the content cannot be decoded: {error}"
+                )
+            )
             continue
         headers.append(header)
         for image in images:
@@ -190,7 +195,9 @@ def _check_log(fs: FileSystem, report: Report, headers: list[HeaderImage]) -> No
                 try:
                     decode(frame)
                 except ValueError as error:
-                    raise CorruptStorage(log.path, frame.start, f"whole, but says nothing sensible: {error}") from error
+                    raise CorruptStorage(
+                        log.path, frame.start, f"its checksum is valid, but the content cannot be decoded: {error}"
+                    ) from error
         except CorruptStorage as error:
             report.damage(error)
         report.wal_bytes += log.bytes

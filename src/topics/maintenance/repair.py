@@ -27,8 +27,6 @@ from msgspec import Struct, structs
 from topics.broker.core import Core
 from topics.broker.durability.recovery import move_replaced_files
 from topics.broker.log.commit import FactCommit
-from topics.broker.segments.packed_segments import PackedSegment
-from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.state import State
 from topics.engine.partition import Partition
 from topics.engine.segment import Segment
@@ -36,6 +34,8 @@ from topics.engine.topic import Topic
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import PACKED, PackedInfo, Repaired, SegmentInfo
 from topics.model.page import Page, column
+from topics.segments.packed_segments import PackedSegment
+from topics.segments.sealed_segments import SealedSegment
 from topics.storage.damaged_files import copy_to_damaged, move_to_damaged
 from topics.storage.fs import FileSystem
 from topics.storage.pack import SUFFIX, PackFile
@@ -241,7 +241,7 @@ class Repair:
 
     def _applied(self, damaged: DamagedSegment, lsn: int) -> None:
         """The fact is durable: move the damaged files."""
-        self._core.checkpointer.collect_dropped(self._partition(damaged), lsn)
+        self._core.removal.collect_dropped(self._partition(damaged), lsn)
         self.repaired += 1
         self.lost_records += damaged.lost_records
         try:

@@ -4,8 +4,11 @@ Those that only the older snapshot needs are spare: they protect against a damag
 removed before the next snapshot is written, which takes their place.
 """
 
+from msgspec import Struct
+
+from topics.model.storage_settings import StorageSettings
 from topics.storage.fs import FileSystem
-from topics.storage.snapshot import remove_snapshots_but, snapshot_numbers, snapshot_path
+from topics.storage.snapshot import remove_snapshots_but, snapshot_numbers, snapshot_path, snapshot_size
 from topics.storage.wal import file_numbers, file_path, remove_files_below
 
 
@@ -34,3 +37,17 @@ def _size(fs: FileSystem, path: str) -> int:
         return file.size()
     finally:
         file.close()
+
+
+class Need(Struct, frozen=True):
+    """The largest size the next snapshot can have, and the bytes that are removed before it is written on a full disk."""
+
+    snapshot_bytes: int = 0
+    spare_bytes: int = 0
+
+
+def need_of(fs: FileSystem, settings: StorageSettings, snapshot: int, cut: dict[int, int]) -> Need:
+    """What the next snapshot needs on disk if this is the newest one. Raises OSError."""
+    # A checkpoint begins when the log has grown by `checkpoint_bytes`, and writes wait while more than twice `hot_bytes` are hot.
+    growth_bytes = min(settings.checkpoint_bytes, 2 * settings.hot_bytes)
+    return Need(snapshot_size(fs, snapshot) + growth_bytes, spare_bytes(fs, snapshot, cut))

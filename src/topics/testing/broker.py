@@ -3,7 +3,6 @@
 from typing import Any
 
 from topics.broker.broker import Broker
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import recover
 from topics.engine.topic import Topic
 from topics.model.batch import decode_batch
@@ -11,6 +10,7 @@ from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
 from topics.model.match import TagMatch
+from topics.model.storage_settings import StorageSettings
 from topics.testing.clock import ManualClock
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime

@@ -10,7 +10,8 @@ from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.crash.world import watched
 from topics.broker.durability.checkpointer import IMAGES_PER_TURN
 from topics.broker.log.apply import apply
-from topics.broker.transactions.stages import CommitRequest, Write, commit, stage
+from topics.broker.transactions.stages import commit, stage
+from topics.engine.commit_request import CommitRequest, Write
 from topics.model.batch import Batch, decode_batch
 from topics.model.errors import Unavailable
 from topics.model.facts import RESTART, SOURCE_TRIM, Lost
@@ -82,7 +83,7 @@ def test_delete_flags_on_disk_are_never_ahead_of_the_log() -> None:
     under_test = broker_with_many_topics()
     under_test.append(LAST, *[{"data": "x" * 100, "tag": f"t{number}"} for number in range(10)])
     topic = under_test.broker.topic(LAST)
-    under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+    under_test.broker.sealer.seal(topic, topic.partitions[0])
     under_test.ask(under_test.broker.delete_records, LAST, None, TagMatch("t3", False), 0)
     under_test.broker.committer.sync()
     under_test.runtime.run()
@@ -184,7 +185,7 @@ def test_failing_seals_are_tried_less_and_less_often_and_memory_keeps_its_bound(
         errno.EIO if called == "write_at" and at.startswith("segments/") else None
     )
     written = 0
-    while not under_test.broker.checkpointer.full:
+    while not under_test.broker.sealer.full:
         under_test.append("t", "x" * 100)
         written += 1
     assert written * 100 <= 2 * SMALL.hot_bytes
@@ -206,7 +207,7 @@ def test_writes_waiting_for_sealing_are_refused_when_it_fails() -> None:
     under_test = BrokerUnderTest()
     under_test.append("t", "first")
     outcomes: list[object] = []
-    while not under_test.broker.checkpointer.full:
+    while not under_test.broker.sealer.full:
         under_test.broker.append("t", batch("x" * 500), lambda _: None)
         under_test.runtime.turn()
     under_test.broker.append("t", batch("waits"), outcomes.append)
@@ -222,7 +223,7 @@ def test_files_of_dropped_segments_that_cannot_be_removed_are_removed_later() ->
     under_test = BrokerUnderTest()
     under_test.append("t", *["x" * 100] * 30)
     topic = under_test.broker.topic("t")
-    under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+    under_test.broker.sealer.seal(topic, topic.partitions[0])
     under_test.runtime.run()
     assert under_test.disk.list("segments")
     under_test.disk.fault = lambda _, called, at: (

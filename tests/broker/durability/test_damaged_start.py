@@ -15,7 +15,7 @@ from topics.model.match import TagMatch
 
 def seal(under_test: BrokerUnderTest, name: str) -> None:
     topic = under_test.broker.topic(name)
-    under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+    under_test.broker.sealer.seal(topic, topic.partitions[0])
     under_test.runtime.run()
 
 

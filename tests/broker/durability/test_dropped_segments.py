@@ -67,7 +67,7 @@ def test_a_segment_sealed_anew_after_an_end_is_not_taken_for_its_predecessor() -
     first = "-00000000000000000001.arrow"
     assert not any([name.endswith(first) for name in segments(under_test)]), "dropped, and named by nothing"
     again = under_test.after_kill()
-    again.broker.checkpointer.seal(again.broker.topic("log"), again.broker.topic("log").partitions[0])
+    again.broker.sealer.seal(again.broker.topic("log"), again.broker.topic("log").partitions[0])
     again.runtime.run()
     assert any([name.endswith(first) for name in segments(again)]), "what was hot in replay begins there"
     assert again.after_kill().datas("log") == under_test.datas("log")

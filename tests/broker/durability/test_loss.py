@@ -10,7 +10,8 @@ import pytest
 from tests.crash.history import texts
 from tests.crash.world import SMALL, Text, World, read_all, verify
 from topics.broker.durability.checkpointer import IMAGES_PER_TURN
-from topics.broker.transactions.stages import CommitRequest, Write, commit, stage
+from topics.broker.transactions.stages import commit, stage
+from topics.engine.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.match import TagMatch
@@ -37,7 +38,7 @@ def test_records_deleted_from_the_front_before_sealing_stay_deleted(numbers: Ite
     world.delete("a", match=TagMatch("old", True))
     world.run()
     topic = world.broker.topic("a")
-    world.broker.checkpointer.seal(topic, topic.partitions[0])
+    world.broker.sealer.seal(topic, topic.partitions[0])
     world.run()
     assert world.stop()
     verify(world.fs, world.promises, world.clock, "clean")
@@ -171,7 +172,7 @@ def test_a_stop_while_a_checkpoint_is_under_way_leaves_nothing_to_replay(numbers
     assert world.stop()
     after = verify(world.fs, world.promises, world.clock, "clean")
     assert after.recovered.frames == 0
-    assert after.recovered.consequences == []
+    assert after.recovered.restart_facts == []
 
 
 def test_a_hot_segment_from_a_snapshot_can_be_sealed(numbers: Iterator[int]) -> None:
@@ -186,7 +187,7 @@ def test_a_hot_segment_from_a_snapshot_can_be_sealed(numbers: Iterator[int]) -> 
     assert world.stop()
     world.boot()
     topic = world.broker.topic("a")
-    world.broker.checkpointer.seal(topic, topic.partitions[0])
+    world.broker.sealer.seal(topic, topic.partitions[0])
     world.run()
     assert [segment.sealed for segment in topic.partitions[0].segments] == [True, True]
 
@@ -225,7 +226,7 @@ def test_nothing_of_an_ephemeral_topic_s_records_ever_reaches_the_disk(numbers: 
         world.append("a", needle, key="needle-key")
         world.append("a", needle)
         world.run()
-    broker.checkpointer.seal(broker.topic("a"), broker.topic("a").partitions[0])
+    broker.sealer.seal(broker.topic("a"), broker.topic("a").partitions[0])
     nothing_there()
     staged: list[Any] = []
     batch = decode_batch(b'{"records":[%b]}' % needle[0].body(), world.broker.limits)

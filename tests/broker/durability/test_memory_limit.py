@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from topics.broker.broker import Broker
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import recover
 from topics.model.batch import decode_batch
 from topics.model.errors import Throttled
 from topics.model.limits import Limits
+from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
@@ -40,7 +40,7 @@ def site() -> Site:
     site = Site()
     site.append()
     site.runtime.run()
-    while not site.broker.checkpointer.full:
+    while not site.broker.sealer.full:
         site.append()
     assert site.runtime.waiting_aside, "segments wait to be sealed"
     return site
@@ -54,7 +54,7 @@ def test_writes_wait_for_sealing_and_then_go_on_in_order(site: Site) -> None:
     site.runtime.run()
     seqs = [answer.first_seq for answer in site.answers]
     assert seqs == list(range(1, answered + 4))
-    assert not site.broker.checkpointer.full
+    assert not site.broker.sealer.full
     assert site.broker.topic("t").partitions[0].head_seq == answered + 3
 
 

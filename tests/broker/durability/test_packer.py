@@ -8,8 +8,6 @@ import pyarrow
 import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.durability.checkpointer import StorageSettings
-from topics.broker.segments.packed_segments import PackedSegment
 from topics.broker.topics.bulk_read import bulk_read
 from topics.broker.topics.read import ReadRequest
 from topics.engine.render import View
@@ -17,6 +15,8 @@ from topics.engine.segment import HotSegment
 from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch
+from topics.model.storage_settings import StorageSettings
+from topics.segments.packed_segments import PackedSegment
 from topics.testing.disk import FakeDisk
 
 SETTINGS = StorageSettings(
@@ -137,7 +137,7 @@ def test_merging_keeps_deletes_that_come_while_the_pack_is_written() -> None:
     topic = under_test.broker.topic("topic-0000")
     under_test.append("topic-0000", {"data": "last", "tag": "last"})
     before = under_test.broker.state.next_pack
-    under_test.broker.checkpointer.packer.pack(topic.partitions)
+    under_test.broker.sealer.packer.pack(topic.partitions)
     under_test.runtime.turn()
     assert under_test.runtime.waiting_aside
     under_test.broker.delete_records("topic-0000", None, TagMatch("turn-1", False), 0, lambda _: None)
@@ -166,11 +166,9 @@ def test_a_topic_that_is_deleted_while_its_pack_is_written_does_not_keep_the_pac
         under_test.broker.delete_topic(f"topic-{number}", if_empty=False, reply=lambda _: None)
     under_test.runtime.turn()
     # The deletes wait for their sync, and the pack is written behind it.
-    under_test.broker.checkpointer.packer.pack(
-        [topic.partitions[0] for topic in under_test.broker.state.topics.values()]
-    )
+    under_test.broker.sealer.packer.pack([topic.partitions[0] for topic in under_test.broker.state.topics.values()])
     under_test.runtime.run()
-    assert under_test.broker.checkpointer.packer.packs_total == 1
+    assert under_test.broker.sealer.packer.packs_total == 1
     assert not under_test.broker.state.topics
     under_test.append("another", TEXT)
     under_test.wait(2000)
@@ -216,7 +214,7 @@ def test_small_packs_are_merged() -> None:
         for number in (turn, turn + 1):
             topic = under_test.broker.topic(f"topic-{number:04d}")
             under_test.append(topic.name, f"{turn} {TEXT}")
-            under_test.broker.checkpointer.packer.pack(topic.partitions)
+            under_test.broker.sealer.packer.pack(topic.partitions)
             under_test.runtime.run()
     seen = everything(under_test)
     for _ in range(3):
@@ -279,9 +277,7 @@ def test_records_stay_where_they_are_when_the_log_cannot_take_the_facts_of_a_pac
     for number in range(10):
         under_test.append(f"topic-{number}", TEXT)
     seen = everything(under_test)
-    under_test.broker.checkpointer.packer.pack(
-        [topic.partitions[0] for topic in under_test.broker.state.topics.values()]
-    )
+    under_test.broker.sealer.packer.pack([topic.partitions[0] for topic in under_test.broker.state.topics.values()])
     under_test.disk.fault = lambda step, op, path: errno.ENOSPC if path.endswith(".wal") and op == "write_at" else None
     under_test.runtime.run()
     assert everything(under_test) == seen
@@ -326,7 +322,7 @@ def test_a_damaged_entry_is_an_error_for_its_topic_alone() -> None:
             again.ask(again.broker.delete_topic, f"topic-{number:04d}", if_empty=False)
     for turn in range(12):
         again.append("topic-0003", f"{turn} {TEXT}")
-        again.broker.checkpointer.packer.pack(again.broker.topic("topic-0003").partitions)
+        again.broker.sealer.packer.pack(again.broker.topic("topic-0003").partitions)
         again.runtime.run()
         again.checkpoint()
     assert again.datas("topic-0003", 1) == [f"{turn} {TEXT}" for turn in range(12)]

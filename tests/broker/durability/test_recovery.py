@@ -215,7 +215,7 @@ def test_segments_that_a_start_drops_are_removed_from_the_disk() -> None:
     topic = bench.configure("t", durability="disk")
     for _ in range(20):
         bench.append("t", b'"%b"' % (b"x" * 1000))
-    bench.broker.checkpointer.seal(topic, topic.partitions[0])
+    bench.broker.sealer.seal(topic, topic.partitions[0])
     bench.runtime.run()
     assert bench.disk.list("segments")
     bench.configure("t", durability="ephemeral")

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.crash.world import SMALL
 from topics.broker.durability.recovery import recover
-from topics.broker.durability.snapshot_image import HeaderImage, TopicImage, decode_header, decode_section, encode_image
 from topics.model.config import TopicConfig
 from topics.model.errors import CorruptStorage
 from topics.storage.snapshot import write_snapshot
+from topics.storage.snapshot_format import HeaderImage, TopicImage, decode_header, decode_section, encode_image
 from topics.testing.disk import FakeDisk
 
 

@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from topics.broker.broker import Broker
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import recover
-from topics.broker.groups.groups import EARLIEST, LATEST, Offset, ack, drop_group, group_of, pin, seek
+from topics.broker.groups.groups import ack, drop_group, group_of, pin, seek
+from topics.engine.group_requests import EARLIEST, LATEST, Offset
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, TopicsError
 from topics.model.limits import Limits
 from topics.model.route import ChangePosition, Route
+from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.runtime import ManualRuntime
 

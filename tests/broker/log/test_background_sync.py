@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from topics.broker.durability.checkpointer import StorageSettings
+from topics.model.storage_settings import StorageSettings
 from topics.testing.broker import BrokerBench
 
 WRITE = b'{"records":[{"data":1}]}'

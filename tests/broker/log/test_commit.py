@@ -23,7 +23,7 @@ def test_a_snapshot_that_begins_between_two_writes_of_a_turn_loses_neither(durab
         broker.append(topic, batch, reply or outcomes.append)
 
     topic = broker.topic("t")
-    broker.checkpointer.seal(topic, topic.partitions[0])
+    broker.sealer.seal(topic, topic.partitions[0])
     # It begins when the segment is sealed.
     broker.checkpointer.checkpoint()
     assert runtime.waiting_aside == 1

@@ -3,11 +3,12 @@
 from typing import Any
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.log.sync_policy import MIN_FAST_SYNCS
-from topics.broker.transactions.stages import CommitRequest, Write, commit
+from topics.broker.transactions.stages import commit
+from topics.engine.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
+from topics.model.storage_settings import StorageSettings
 
 
 def test_a_commit_that_comes_with_an_answer_and_must_wait_does_not_reorder_its_turn() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.log.sync_policy import MIN_FAST_SYNCS, MIN_FAST_SYNCS_AFTER_SLOW, SLOW_SECONDS
 from topics.model.batch import decode_batch
+from topics.model.storage_settings import StorageSettings
 
 
 def quick_broker() -> BrokerUnderTest:
@@ -188,7 +188,7 @@ def test_many_writers_of_a_class_that_is_not_synced_wait_for_one_more_turn_and_n
 def test_while_a_segment_is_being_written_nothing_is_synced_on_the_spot() -> None:
     under_test = quick_broker()
     topic = under_test.broker.topic("t")
-    under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+    under_test.broker.sealer.seal(topic, topic.partitions[0])
     outcomes: list[Any] = []
     write(under_test, outcomes, 100)
     under_test.runtime.turn()

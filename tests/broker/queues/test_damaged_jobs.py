@@ -22,7 +22,7 @@ def test_an_ack_of_a_job_that_cannot_be_read_is_refused_and_others_of_its_turn_a
     under_test.append("q", *["needle"] * 5)
     under_test.append("other", 0)
     topic = under_test.broker.topic("q")
-    under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+    under_test.broker.sealer.seal(topic, topic.partitions[0])
     under_test.runtime.run()
     under_test.append("q", "hot")
     claimed: list[Any] = []

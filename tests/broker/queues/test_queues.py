@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.broker.queue_bench import QueueBench, jobs_of, seqs_of
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.log.apply import apply
 from topics.broker.queues.claims import ClaimResult
 from topics.broker.routers.routers import WantedRouter
@@ -19,6 +18,7 @@ from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicsError, Unavailable
 from topics.model.facts import TopicDeleted
 from topics.model.limits import Limits
+from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.survival import Survive
 

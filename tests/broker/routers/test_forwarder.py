@@ -10,7 +10,8 @@ from tests.broker.broker_under_test import BrokerUnderTest
 from tests.broker.queues.test_damaged_jobs import damage
 from tests.broker.routers.test_routers import route
 from topics.broker.routers.routers import WantedRouter
-from topics.broker.transactions.stages import CommitRequest, Write, commit
+from topics.broker.transactions.stages import commit
+from topics.engine.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.testing.disk import FakeDisk
 
@@ -88,7 +89,7 @@ def test_a_router_whose_source_is_damaged_on_disk_does_not_stop_the_others(guara
         under_test.configure(name)
     under_test.append("s", *["needle"] * 5)
     topic = under_test.broker.topic("s")
-    under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+    under_test.broker.sealer.seal(topic, topic.partitions[0])
     under_test.runtime.run()
     under_test.checkpoint()
     damage(under_test)

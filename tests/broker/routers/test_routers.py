@@ -10,13 +10,13 @@ import pytest
 import topics.broker.durability.checkpointer
 import topics.broker.routers.forwarder
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.routers.routers import WantedRouter
 from topics.engine.router import Router
 from topics.model.batch import decode_batch
 from topics.model.errors import Conflict, Forbidden
 from topics.model.limits import Limits
 from topics.model.router import RouterChange
+from topics.model.storage_settings import StorageSettings
 from topics.testing.broker import BrokerBench
 from topics.testing.disk import FakeDisk
 

@@ -160,7 +160,7 @@ def test_log_under_everything_at_once_equals_what_recovery_makes_of_it(seed: int
             under_test.broker.configure("t", ConfigChange(cap_records=chance.choice([0, 300, 100])), lambda _: None)
         elif roll < 0.85:
             topic = under_test.broker.topic("t")
-            under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+            under_test.broker.sealer.seal(topic, topic.partitions[0])
 
     for _ in range(20):
         append()
@@ -206,7 +206,7 @@ def test_selection_takes_what_is_left_when_records_leave_before_it_is_applied(se
     partition.kill([3, 4, 5, 2600, 3000, 3499])
     partition.apply_deleted_below(DeletedBelow(topic.id, 0, floor))
     if sealed:
-        under_test.broker.checkpointer.seal(topic, partition)
+        under_test.broker.sealer.seal(topic, partition)
         under_test.runtime.run()
         assert all([segment.sealed for segment in partition.segments if segment.live])
     partition.kill([2700, 2701])

@@ -112,7 +112,7 @@ def test_segments_are_sealed_as_usual() -> None:
     for number in range(0, 400, 4):
         assert riders.ride(number, number + 1, number + 2, number + 3)
         under_test.runtime.run()
-    assert under_test.broker.checkpointer.seals_total
+    assert under_test.broker.sealer.seals_total
     assert under_test.datas("t", 1) == list(range(400))
 
 
@@ -334,7 +334,7 @@ def test_times_do_not_run_backwards() -> None:
 
 def test_records_wait_when_memory_is_full_of_what_is_being_sealed() -> None:
     under_test = broker_with_topic()
-    under_test.broker.checkpointer.full = True
+    under_test.broker.sealer.full = True
     assert_not_taken(under_test, PendingWrites(under_test))
 
 

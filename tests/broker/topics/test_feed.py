@@ -7,7 +7,8 @@ import pytest
 
 from topics.broker.topics.feed import CaughtUp, Feed, Frame, Gone, Lost, Records, Subscription
 from topics.broker.topics.read import ReadRequest, read
-from topics.broker.transactions.stages import CommitRequest, Write, commit
+from topics.broker.transactions.stages import commit
+from topics.engine.commit_request import CommitRequest, Write
 from topics.engine.render import View
 from topics.model.batch import decode_batch, node_text
 from topics.model.facts import Lost as LostFact

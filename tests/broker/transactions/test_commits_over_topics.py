@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.broker.transactions.stages import CommitRequest, Write, commit
+from topics.broker.transactions.stages import commit
+from topics.engine.commit_request import CommitRequest, Write
 from topics.engine.render import View
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange

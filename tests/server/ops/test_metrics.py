@@ -201,14 +201,14 @@ async def test_figures_are_those_of_the_topics(house: House) -> None:
 async def test_writes_that_find_no_room_are_counted(house: House) -> None:
     await house.ask("POST", "/v0/topics/a", RECORDS)
     assert (await scraped(house))["topics_wal_submit_full_total"][""] == 0
-    checkpointer = house.broker.checkpointer
-    checkpointer.full = True
+    sealer = house.broker.sealer
+    sealer.full = True
     client = await house.connect()
     await client.send(raw("POST", "/v0/topics/a", RECORDS))
     await until(lambda: house.broker.counts.no_room == 1)
     assert (await scraped(house))["topics_wal_submit_full_total"][""] == 1
-    checkpointer.full = False
-    checkpointer.on_room()
+    sealer.full = False
+    sealer.on_room()
     assert (await client.answer()).json["last_seq"] == 4
 
 

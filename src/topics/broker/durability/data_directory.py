@@ -1,7 +1,7 @@
 """A data directory on a real disk, locked by one process at a time."""
 
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.broker.durability.recovery import Progress, Recovered, recover
+from topics.model.storage_settings import StorageSettings
 from topics.storage import damaged_files, segment_format, snapshot, wal
 from topics.storage.columns import load_libraries
 from topics.storage.fs import Lock

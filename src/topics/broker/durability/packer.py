@@ -1,7 +1,7 @@
 """Packing: small hot segments of many partitions are written to one file, the pack.
 
 A file for each small segment costs several syncs and several names; a pack costs one of each for thousands of segments.
-What is packed and when is decided by the `Checkpointer`; this is how:
+What is packed and when is decided by the `Sealer`; this is how:
 
     take closed hot segments from the queue, some per turn -> write a pack and sync it (storage thread) ->
     commit `Packed` facts, some per turn: readers change over to the pack -> the next pack, until the queue is empty
@@ -18,24 +18,25 @@ segment. So are small packs when there are eight of them.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from msgspec import Struct
-
+from topics.broker.durability.segment_removal import SegmentRemoval
+from topics.broker.durability.storage_thread import StorageThread
 from topics.broker.log.commit import FactCommit
 from topics.broker.log.committer import Committer
-from topics.broker.segments.packed_segments import PackedSegment
 from topics.broker.state import State
+from topics.engine.packing import PackLimits, PackUse, SealKey
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import Fact, Packed, PackedInfo
-from topics.model.page import Page
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
-from topics.storage.fs import Bytes, FileSystem
-from topics.storage.pack import Entry, PackFile, encode_pages, entry_bytes, pack_base, pack_size, write_pack
+from topics.segments.pack_writer import NewEntry, Written, mergeable, write_entries
+from topics.segments.packed_segments import PackedSegment
+from topics.storage.fs import FileSystem
+from topics.storage.pack import PackFile, entry_bytes, pack_base
 
 # A pack is written when it has this many entries, however small they are.
 MAX_PACK_ENTRIES = 16_384
@@ -44,29 +45,9 @@ FACTS_PER_COMMIT = 128
 # Time for one step of taking segments from the queue.
 STEP_SECONDS = 0.002
 
-SealKey = tuple[int, int, int]
-
-
-class PackLimits(Struct, frozen=True):
-    """A pack is written when it has `pack_bytes`; below a quarter of that it is small and merged with other small ones.
-
-    No entry grows beyond `entry_bytes` by merging: one record of it is read by reading all of it. `merge_count` packed
-    segments of a partition, or packs, of about one size are merged.
-    """
-
-    pack_bytes: int
-    entry_bytes: int
-    merge_count: int
-
 
 class PackHost(Protocol):
-    """What the packer needs of the checkpointer."""
-
-    def run_storage(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Have the storage thread do the work."""
-
-    def run_storage_write(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """As `run_storage`, for records that leave memory. Fails with ENOSPC if space is low by then."""
+    """What the packer needs of the sealer."""
 
     def begin_seal(self, key: SealKey) -> bool:
         """Reserve a closed hot segment. False when it is being sealed or packed already."""
@@ -80,36 +61,6 @@ class PackHost(Protocol):
     def packing_over(self) -> None:
         """The packer has nothing left to do."""
 
-    def collect_dropped(self, partition: Partition, lsn: int) -> None: ...
-
-    def remove_later(self, base: str, lsn: int) -> None:
-        """Remove the files of a base when the log is synced up to `lsn` and no kept snapshot names it."""
-
-
-class PackUse(Struct):
-    """How much of a pack is in use. Sizes in bytes."""
-
-    size: int
-    entries: int = 0
-    live_bytes: int = 0
-    # A live entry cannot be read, so it cannot be copied either.
-    is_damaged: bool = False
-
-
-class Job(Struct):
-    """One entry of the pack that is being made: older packed segments, then the pages of a hot segment, if any.
-
-    `key` and `hot_bytes` are of the hot segment `hot`; None and 0 when an entry is only copied.
-    """
-
-    topic_id: int
-    partition: int
-    packed: list[PackedSegment]
-    pages: list[Page]
-    key: SealKey | None = None
-    hot: HotSegment | None = None
-    hot_bytes: int = 0
-
 
 class Packer:
     """Writes packs and knows how much of each is in use. All on the loop, but for reading and writing files."""
@@ -122,6 +73,8 @@ class Packer:
         committer: Committer,
         health: Health,
         host: PackHost,
+        storage: StorageThread,
+        removal: SegmentRemoval,
         limits: PackLimits,
     ) -> None:
         self.packs_total = 0
@@ -132,6 +85,8 @@ class Packer:
         self._health = health
         health.declare("pack")
         self._host = host
+        self._storage = storage
+        self._removal = removal
         self._limits = limits
         self._uses: dict[int, PackUse] = {}
         # Partitions with hot segments to pack, and entries to copy: topic, partition, first seq, number of their pack.
@@ -140,7 +95,7 @@ class Packer:
         # Packs to clean.
         self._victims: list[int] = []
         # Of the pack that is being made.
-        self._jobs: list[Job] = []
+        self._jobs: list[NewEntry] = []
         self._jobs_bytes = 0
         self._running = False
 
@@ -185,7 +140,7 @@ class Packer:
         use.live_bytes -= entry_bytes(info.length)
         if not use.entries:
             del self._uses[info.pack]
-            self._host.remove_later(pack_base(info.pack), lsn)
+            self._removal.remove_later(pack_base(info.pack), lsn)
 
     # One pack after the other
 
@@ -234,14 +189,14 @@ class Packer:
             if self._host.begin_seal(key):
                 merged = mergeable(partition, index, self._limits)
                 size = sum([page.size for page in segment.pages])
-                self._jobs.append(Job(topic_id, number, merged, list(segment.pages), key, segment, size))
+                self._jobs.append(NewEntry(topic_id, number, merged, list(segment.pages), key, segment, size))
                 self._jobs_bytes += size + sum([each.info.length for each in merged])
 
     def _take_copy(self, topic_id: int, number: int, first_seq: int, pack: int) -> None:
         partition = self._state.partition(topic_id, number)
         for segment in [] if partition is None else partition.segments:
             if isinstance(segment, PackedSegment) and (segment.first_seq, segment.info.pack) == (first_seq, pack):
-                self._jobs.append(Job(topic_id, number, [segment], []))
+                self._jobs.append(NewEntry(topic_id, number, [segment], []))
                 self._jobs_bytes += segment.info.length
 
     def _list_entries(self, pack: int) -> None:
@@ -260,7 +215,7 @@ class Packer:
                     self._state.segment_cache.pack_damaged(pack, error, self._uses[pack].entries)
             self._gather()
 
-        self._host.run_storage(work, done)
+        self._storage.run(work, done)
 
     def _write(self) -> None:
         jobs, self._jobs, self._jobs_bytes = self._jobs, [], 0
@@ -268,7 +223,7 @@ class Packer:
         self._state.next_pack += 1
 
         def work() -> Written:
-            return _write_jobs(self._fs, number, jobs)
+            return write_entries(self._fs, number, jobs)
 
         def done(written: Written, error: BaseException | None) -> None:
             if error is not None:
@@ -290,9 +245,9 @@ class Packer:
             self.packs_total += 1
             self._commit(deque(written.entries))
 
-        self._host.run_storage_write(work, done)
+        self._storage.write(work, done)
 
-    def _commit(self, entries: "deque[tuple[Job, PackedInfo]]") -> None:
+    def _commit(self, entries: "deque[tuple[NewEntry, PackedInfo]]") -> None:
         """Commit the entries of a pack, some per turn; then go on with the next pack."""
         if not entries:
             self._gather()
@@ -312,18 +267,18 @@ class Packer:
         )
         self._committer.submit(commit)
 
-    def _applied(self, entries: Sequence[tuple[Job, PackedInfo]], lsn: int) -> None:
+    def _applied(self, entries: Sequence[tuple[NewEntry, PackedInfo]], lsn: int) -> None:
         """Readers use the entries from now on."""
         for job, info in entries:
             partition = self._state.partition(job.topic_id, job.partition)
             if partition is None:
                 self.entry_dropped(info, lsn)
             else:
-                self._host.collect_dropped(partition, lsn)
+                self._removal.collect_dropped(partition, lsn)
             if job.key is not None:
                 self._host.end_seal(job.key, job.hot_bytes)
 
-    def _not_applied(self, entries: Sequence[tuple[Job, PackedInfo]], error: TopicsError, *, logged: bool) -> None:
+    def _not_applied(self, entries: Sequence[tuple[NewEntry, PackedInfo]], error: TopicsError, *, logged: bool) -> None:
         """The facts could not be logged or applied: the records stay where they are.
 
         The entries count as unused unless the facts may be in the log: then the next recovery needs them.
@@ -334,131 +289,9 @@ class Packer:
                 self.entry_dropped(info, 0)
         self._give_up([job for job, _ in entries], base, error)
 
-    def _give_up(self, jobs: Iterable[Job], base: str, error: BaseException) -> None:
+    def _give_up(self, jobs: Iterable[NewEntry], base: str, error: BaseException) -> None:
         hot = {job.key: job.hot for job in jobs if job.key is not None and job.hot is not None}
         if hot:
             self._host.seal_failed(hot, base, error)
         else:
             self._health.fail("pack", f"cannot copy entries of packs to {base}: {error}; they stay where they are")
-
-
-class Written(Struct):
-    """What was written: entries in their order; entries of damaged packs are not copied and not merged."""
-
-    size: int
-    entries: list[tuple[Job, PackedInfo]]
-    damaged: list[tuple[PackedSegment, CorruptStorage]]
-
-
-class Source(Struct):
-    """The content of an entry to be written, and what is known about it."""
-
-    job: Job
-    first_seq: int
-    last_seq: int
-    first_ts: int
-    last_ts: int
-    size: int
-    tagged: bool
-    body: Bytes
-
-
-def _write_jobs(fs: FileSystem, number: int, jobs: Sequence[Job]) -> Written:
-    """Write a pack. Storage thread; raises OSError, and then nothing of the pack is left."""
-    files: dict[int, PackFile] = {}
-    damaged: list[tuple[PackedSegment, CorruptStorage]] = []
-    sources: list[Source] = []
-    for job in jobs:
-        try:
-            source = _source(fs, files, job, job.packed)
-        except CorruptStorage as error:
-            damaged += [
-                (each, error) for each in job.packed if error.records in (None, (each.first_seq, each.last_seq))
-            ]
-            # The hot segment is packed without the damaged one.
-            source = _source(fs, files, job, [])
-        if source is not None:
-            sources.append(source)
-    if not sources:
-        return Written(0, [], damaged)
-    entries = [
-        Entry(each.job.topic_id, each.job.partition, each.first_seq, each.last_seq, each.body) for each in sources
-    ]
-    places = write_pack(fs, number, entries)
-    infos = [
-        PackedInfo(
-            each.first_seq,
-            each.last_seq,
-            each.first_ts,
-            each.last_ts,
-            each.size,
-            each.tagged,
-            number,
-            place.offset,
-            place.length,
-            place.checksum,
-        )
-        for each, place in zip(sources, places, strict=True)
-    ]
-    written = list(zip([each.job for each in sources], infos, strict=True))
-    return Written(pack_size(fs, number), written, damaged)
-
-
-def _source(fs: FileSystem, files: dict[int, PackFile], job: Job, packed: list[PackedSegment]) -> Source | None:
-    """None when the job has nothing but a damaged entry to copy. Raises CorruptStorage."""
-    pages: list[Page] = []
-    for segment in packed:
-        info = segment.info
-        file = files.get(info.pack)
-        if file is None:
-            file = files[info.pack] = PackFile(fs, info.pack)
-        if not job.pages:
-            body = file.body(job.topic_id, job.partition, info)
-            return Source(job, info.first_seq, info.last_seq, info.first_ts, info.last_ts, info.size, info.tagged, body)
-        pages += file.pages(job.topic_id, job.partition, info)
-    pages += job.pages
-    if not pages:
-        return None
-    if packed:
-        pages = _folded(pages)
-    first, last = pages[0], pages[-1]
-    size = sum([page.size for page in pages])
-    tagged = any([page.tags is not None for page in pages])
-    return Source(job, first.first_seq, last.last_seq, first.first_ts, last.last_ts, size, tagged, encode_pages(pages))
-
-
-def _folded(pages: list[Page]) -> list[Page]:
-    """The same records in pages of the usual size."""
-    segment = HotSegment(pages[0].first_seq)
-    for page in pages:
-        segment.append(page)
-    segment.close()
-    return segment.pages
-
-
-def mergeable(partition: Partition, index: int, limits: PackLimits) -> list[PackedSegment]:
-    """The packed segments right before the hot one at `index` that are to be merged with it, in order; maybe none."""
-    hot = partition.segments[index]
-    assert isinstance(hot, HotSegment)
-    neighbours: list[PackedSegment] = []
-    next_seq = hot.pages[0].first_seq
-    for segment in reversed(partition.segments[:index]):
-        if not isinstance(segment, PackedSegment) or segment.last_seq + 1 != next_seq or segment.is_damaged:
-            break
-        neighbours.append(segment)
-        next_seq = segment.first_seq
-    chosen = 0
-    size = hot.held_bytes
-    while True:
-        stop, total = chosen, size
-        while stop < len(neighbours) and _tier(neighbours[stop].info.size) <= _tier(size):
-            total += neighbours[stop].info.size
-            stop += 1
-        if stop - chosen < limits.merge_count - 1 or total > limits.entry_bytes:
-            return neighbours[:chosen][::-1]
-        chosen, size = stop, total
-
-
-def _tier(size: int) -> int:
-    """Sizes of one tier differ by a factor of 8 at most; below 2 KiB all are alike."""
-    return max(0, size.bit_length() - 9) // 3

@@ -29,35 +29,27 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from topics.broker.durability.checkpointer import StorageSettings, need_of
-from topics.broker.durability.packer import PackUse
-from topics.broker.durability.snapshot_image import (
-    HeaderImage,
-    SectionImage,
-    decode_header,
-    decode_section,
-    named_segments,
-    restore_section,
-    restore_topic,
-)
+from topics.broker.durability.snapshot_image import restore_section, restore_topic
 from topics.broker.log.apply import apply
-from topics.broker.segments.packed_segments import PackedSegment
-from topics.broker.segments.sealed_segments import SealedSegment
-from topics.broker.segments.segment_cache import Damage, SegmentCache
 from topics.broker.state import State
 from topics.engine.cache import Cache
+from topics.engine.packing import PackUse
 from topics.engine.segment import PAGE_RECORDS, HotSegment, Segment
 from topics.model.errors import CorruptStorage
 from topics.model.facts import RESTART, Appended, HeadMoved, Lost
 from topics.model.page import Page, fold
+from topics.model.storage_settings import StorageSettings
+from topics.segments.packed_segments import PackedSegment
+from topics.segments.sealed_segments import SealedSegment
+from topics.segments.segment_cache import Damage, SegmentCache
 from topics.storage.frame import APPEND, Frame, decode, decode_append, encode_facts
 from topics.storage.fs import FileSystem, Mark
-from topics.storage.kept import remove_spare
+from topics.storage.kept import need_of, remove_spare
+from topics.storage.layout import check_complete, check_first_files, make_directories
 from topics.storage.pack import entry_bytes, pack_base, pack_size
 from topics.storage.reserve import Reserve, is_full
 from topics.storage.segment_format import ROOT as SEGMENTS
 from topics.storage.segment_format import move_segment_to_damaged, remove_segment, segment_bases
-from topics.storage.snapshot import ROOT as SNAPSHOTS
 from topics.storage.snapshot import (
     read_first_section,
     read_snapshot,
@@ -65,8 +57,8 @@ from topics.storage.snapshot import (
     snapshot_numbers,
     snapshot_path,
 )
-from topics.storage.wal import LOG, TornTail, WalReader, WalWriter, directory, file_path, open_shards
-from topics.storage.wal import ROOT as WAL
+from topics.storage.snapshot_format import HeaderImage, SectionImage, decode_header, decode_section, named_segments
+from topics.storage.wal import LOG, TornTail, WalReader, WalWriter, open_shards
 
 Progress = Callable[[float], None]
 SomeSegment = TypeVar("SomeSegment", bound=Segment)
@@ -98,7 +90,7 @@ class Recovered(Struct):
     torn: list[TornTail]
     bad_snapshots: list[CorruptStorage]
     # Facts that follow from how the server ended: applied, and durable unless `wal_error` says otherwise.
-    consequences: list[Lost | HeadMoved]
+    restart_facts: list[Lost | HeadMoved]
     # Segments that are not in use any more but that a kept snapshot still names.
     dropped_segments: list[str]
     contents: "Contents"
@@ -120,7 +112,7 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
     Cuts off torn tails, and writes the facts that follow from how the server ended. Raises CorruptStorage when bytes that
     were synced have changed.
     """
-    _lay_out(fs)
+    make_directories(fs)
     remove_unfinished(fs)
     replayed = replay(fs, settings, progress)
     state, header, logs, frames = replayed.state, replayed.header, replayed.logs, replayed.frames
@@ -134,12 +126,13 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
     margin = 0
     if ending in ("behind", "unknown"):
         margin = max([settings.margin, *[log.margin for log in logs]])
-    consequences = _consequences(state, margin, all_classes=ending == "behind")
+    restart_facts = _restart_facts(state, margin, all_classes=ending == "behind")
+    _apply_restart_facts(state, restart_facts)
     move_replaced_files(fs, state)
-    # Counted again if the consequences may have dropped segments.
-    contents = _contents(fs, state) if consequences else replayed.contents
-    dropped = _remove_left_overs(fs, state, contents.bases())
-    _settle_leases(state)
+    # Counted again if the restart facts may have dropped segments.
+    contents = _contents(fs, state) if restart_facts else replayed.contents
+    dropped = _remove_unreferenced(fs, state, contents.bases())
+    _finish_leases(state)
     shards = {log.number: (log.last_lsn, log.next_file) for log in logs}
     next_lsn = max([header.next_lsn, *[log.last_lsn + 1 for log in logs]])
     last_lsn, next_file = shards[LOG]
@@ -147,7 +140,7 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
         # A clean stop continues its lineage. The first frame of a new one reports what may be missing: a log that ends before
         # it has not reported that yet.
         lineage = (logs[0].lineage if ending == "clean" else 0) or secrets.randbits(64)
-        first_lsn = next_lsn if consequences else last_lsn
+        first_lsn = next_lsn if restart_facts else last_lsn
         mark = Mark(lineage, first_lsn, first_lsn)
     marker_error = None
     try:
@@ -165,13 +158,11 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
     )
     reserve = Reserve(fs, settings.reserve_bytes)
     wal_error = None
-    if consequences:
-        for fact in consequences:
-            apply(state, fact)
+    if restart_facts:
         try:
             # One frame, so that a power cut leaves all of it or nothing. Synced before anything is acknowledged: otherwise a
             # second power cut could take it, and the next start would skip the same seqs although they are assigned.
-            frame = encode_facts(next_lsn, wal.synced_lsn, [*consequences])
+            frame = encode_facts(next_lsn, wal.synced_lsn, [*restart_facts])
             try:
                 wal.write([frame], next_lsn)
             except OSError as error:
@@ -207,7 +198,7 @@ def recover(fs: FileSystem, settings: StorageSettings, progress: Progress = lamb
         frames=frames,
         torn=[log.torn for log in logs if log.torn is not None],
         bad_snapshots=replayed.bad_snapshots,
-        consequences=consequences,
+        restart_facts=restart_facts,
         dropped_segments=dropped,
         contents=contents,
     )
@@ -239,12 +230,12 @@ class Replayed(Struct):
 
 
 def replay(fs: FileSystem, settings: StorageSettings, progress: Progress = lambda _: None) -> Replayed:
-    """The state that stands on the disk. Changes nothing there. Raises CorruptStorage."""
+    """Rebuild the state from the disk; read-only. Raises CorruptStorage."""
     bad: list[CorruptStorage] = []
     state, header, number = _load_snapshot(fs, settings, bad)
     logs = open_shards(fs)
     if not number:
-        _check_complete(fs, logs)
+        check_complete(fs, logs)
     check_first_files(header, logs)
     for source_id in state.routers.by_source:
         source = state.by_id.get(source_id)
@@ -255,39 +246,6 @@ def replay(fs: FileSystem, settings: StorageSettings, progress: Progress = lambd
     contents = _contents(fs, state)
     _inspect(state, contents)
     return Replayed(state, header, number, logs, frames, bad, contents)
-
-
-def _check_complete(fs: FileSystem, logs: list[WalReader]) -> None:
-    """Raise CorruptStorage when the log does not begin with its first file although there is no snapshot.
-
-    Without it a server would take what is left for all there is, and remove the segments as left over.
-    """
-    for log in logs:
-        if log.files and log.files[0] > 1:
-            raise CorruptStorage(file_path(log.number, 1), 0, "log file is missing, and there is no snapshot")
-    if not any([log.files for log in logs]) and segment_bases(fs):
-        raise CorruptStorage(SNAPSHOTS, 0, "there are segments, but no snapshot and no log")
-
-
-def check_first_files(header: HeaderImage, logs: list[WalReader]) -> None:
-    """Raise CorruptStorage when the file that continues the snapshot is missing in a shard."""
-    by_number = {log.number: log for log in logs}
-    for shard in header.shards:
-        number = header.cut[shard]
-        if shard not in by_number or not by_number[shard].has_file(number):
-            raise CorruptStorage(file_path(shard, number), 0, "log file is missing")
-
-
-def _lay_out(fs: FileSystem) -> None:
-    """The directories exist and their names survive a power cut, so that files in them can be found again.
-
-    Synced even when they are there: a server that was killed right here may have made and not synced them.
-    """
-    for path in (WAL, SEGMENTS, SNAPSHOTS, directory(LOG)):
-        if not fs.exists(path):
-            fs.make_directory(path)
-    fs.sync_directory("")
-    fs.sync_directory(WAL)
 
 
 def _load_snapshot(
@@ -315,7 +273,9 @@ def _load_snapshot(
                 else:
                     restore_topic(state, image)
         except msgspec.MsgspecError as error:
-            raise CorruptStorage(snapshot_path(number), 0, f"whole, but says nothing sensible: {error}") from error
+            raise CorruptStorage(
+                snapshot_path(number), 0, f"its checksum is valid, but the content cannot be decoded: {error}"
+            ) from error
         if header is None:
             raise CorruptStorage(snapshot_path(number), 0, "whole, but has no sections")
         for image in beside_topics:
@@ -356,25 +316,25 @@ def _replay(state: State, logs: list[WalReader], header: HeaderImage, progress: 
     streams = [log.frames(header.cut.get(log.number, 0), header.lsns.get(log.number, 0)) for log in logs]
     frames: Iterator[Frame] = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=lambda frame: frame.lsn)
     count = 0
-    gathered = Gathered(state)
+    batch = ReplayBatch(state)
     for frame in frames:
         count += 1
         try:
             if frame.kind == APPEND:
-                gathered.add(decode_append(frame.body))
+                batch.add(decode_append(frame.body))
             else:
-                gathered.apply_all()
+                batch.apply_all()
                 for fact in decode(frame):
                     apply(state, fact)
         except ValueError as error:
             path = next(log.path for log in logs if log.last_lsn == frame.lsn)
             raise CorruptStorage(
-                path, frame.start, f"frame {frame.lsn} is whole but says nothing sensible: {error}"
+                path, frame.start, f"frame {frame.lsn} has a valid checksum, but cannot be decoded: {error}"
             ) from error
         if not count & 0xFFFF:
             # The total is not known before the end; the value rises towards 1.
             progress(1 - 1 / (2 + count / 0x10000))
-    gathered.apply_all()
+    batch.apply_all()
     progress(1.0)
     return count
 
@@ -390,7 +350,7 @@ class Run:
         self.room = PAGE_RECORDS - page.count
 
 
-class Gathered:
+class ReplayBatch:
     """Plain appends that follow each other in a log, applied as one: 3.3 us a single record of replay instead of 6.
 
     The log holds them in the order of their seqs, so it makes no difference as long as everything else that is replayed
@@ -429,7 +389,7 @@ class Gathered:
         apply(self._state, Appended(*key, pages[0] if len(pages) == 1 else fold(pages)))
 
 
-def _consequences(state: State, margin: int, *, all_classes: bool) -> list[Lost | HeadMoved]:
+def _restart_facts(state: State, margin: int, *, all_classes: bool) -> list[Lost | HeadMoved]:
     """The facts that follow when up to `margin` seqs of each partition may be missing; synced ones too if `all_classes`."""
     facts: list[Lost | HeadMoved] = []
     for topic in state.by_id.values():
@@ -438,7 +398,6 @@ def _consequences(state: State, margin: int, *, all_classes: bool) -> list[Lost 
             head = partition.head_seq
             if durability == "ephemeral":
                 if head and partition.evict_floor <= head + margin:
-                    partition.apply_head(head + margin)
                     facts.append(HeadMoved(topic.id, partition.number, head + margin))
             elif margin and (all_classes or (durability != "fsync" and head)):
                 # The first record of a partition is always synced, so an empty one has assigned no seq without a sync.
@@ -446,7 +405,15 @@ def _consequences(state: State, margin: int, *, all_classes: bool) -> list[Lost 
     return facts
 
 
-def _settle_leases(state: State) -> None:
+def _apply_restart_facts(state: State, facts: list[Lost | HeadMoved]) -> None:
+    """Apply them as the next recovery will, which finds them in the log."""
+    state.replaying = True
+    for fact in facts:
+        apply(state, fact)
+    state.replaying = False
+
+
+def _finish_leases(state: State) -> None:
     """Without durable leases every job is claimable again: the log does not say which are leased."""
     for topic in state.by_id.values():
         for partition in topic.partitions:
@@ -508,7 +475,7 @@ def move_replaced_files(fs: FileSystem, state: State) -> list[str]:
     return moved
 
 
-def _remove_left_overs(fs: FileSystem, state: State, in_use: set[str]) -> list[str]:
+def _remove_unreferenced(fs: FileSystem, state: State, in_use: set[str]) -> list[str]:
     """Remove segments and packs that were being written when the server ended, or dropped and not yet removed.
 
     One that a kept snapshot names stays: should the server end again before the next snapshot, recovery begins with it.

@@ -7,116 +7,14 @@ already holds changes nothing.
 What belongs to no single topic is kept in sections of its own, each with a kind: see `State.sections`.
 """
 
-from collections.abc import Callable, Iterable
-
-import msgspec
-from msgspec import Struct
-
-from topics.broker.segments.packed_segments import PackedSegment
-from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.state import State
-from topics.engine.dedupe import KeptWrite
 from topics.engine.group import Group, Position
-from topics.engine.lease import LeaseImage
 from topics.engine.partition import Partition
 from topics.engine.segment import HotSegment
 from topics.engine.topic import Topic
-from topics.model.archive import Archive
-from topics.model.config import DEFAULT_CONFIG, TopicConfig
-from topics.model.facts import Lost, PackedInfo, SegmentInfo
-from topics.model.page import Page
-from topics.model.route import Route
-from topics.storage.pack import pack_base
-from topics.storage.segment_format import segment_base
-
-
-class HeaderImage(Struct):
-    """What holds for the snapshot as a whole.
-
-    `cut` is the first log file per shard that must be replayed over it, `lsns` the last lsn of each shard before that
-    file. `shards` are those that were written at that time: the file at their cut must exist. Servers write shard 0; the
-    others are left from earlier versions. `clean`: the server stopped after this snapshot and wrote nothing more.
-    """
-
-    cut: dict[int, int]
-    next_lsn: int
-    next_topic_id: int
-    ts: int
-    clean: bool
-    routes_version: int = 0
-    lsns: dict[int, int] = {}
-    shards: list[int] = []
-    tables_version: int = 0
-    archives_version: int = 0
-    next_pack: int = 1
-    # Segments and packs that the images name, as paths without suffix; None in a snapshot of version 1.
-    named: list[str] | None = None
-
-
-class HotImage(Struct, array_like=True):
-    first_seq: int
-    low: int
-    pages: list[Page]
-    flags: bytes | None
-
-
-class PackedImage(Struct, array_like=True):
-    """A packed segment and what has become of its records: the pack itself never changes."""
-
-    info: PackedInfo
-    low: int
-    live: int
-    live_bytes: int
-    flags: bytes | None
-
-
-# Fields that have their default are left out: most topics are small and plain, and there may be very many of them.
-
-
-class PartitionImage(Struct, omit_defaults=True):
-    head_seq: int
-    last_ts: int
-    evict_floor: int = 1
-    evict_reasons: int = 0
-    delete_below: int = 1
-    holes: list[Lost] = []
-    sealed: list[SegmentInfo] = []
-    hot: list[HotImage] = []
-    leases: LeaseImage | None = None
-    packed: list[PackedImage] = []
-
-
-class TopicImage(Struct, tag="topic", omit_defaults=True):
-    topic_id: int
-    name: str
-    created_ts: int
-    partitions: list[PartitionImage]
-    config: TopicConfig = DEFAULT_CONFIG
-    last_write_ts: int | None = None
-    last_read_ts: int | None = None
-    keys: list[tuple[str, KeptWrite]] = []
-    alias: str | None = None
-    routes: list[Route] = []
-    # Per consumer group and partition: start, acked, ts.
-    groups: dict[str, dict[int, tuple[int, int, int]]] = {}
-    archive: Archive | None = None
-
-
-class SectionImage(Struct, tag="section"):
-    """A part of the state beside the topics, encoded by the object of its kind in `State.sections`."""
-
-    kind: str
-    body: bytes
-
-
-def _late(encode: Callable[[], bytes]) -> bytes:
-    """A body that was left to be encoded with its image."""
-    return encode()
-
-
-encode_image = msgspec.msgpack.Encoder(enc_hook=_late).encode
-decode_header = msgspec.msgpack.Decoder(HeaderImage).decode
-decode_section = msgspec.msgpack.Decoder(TopicImage | SectionImage).decode
+from topics.segments.packed_segments import PackedSegment
+from topics.segments.sealed_segments import SealedSegment
+from topics.storage.snapshot_format import HotImage, PackedImage, PartitionImage, SectionImage, TopicImage
 
 
 def section_images(state: State) -> list[SectionImage]:
@@ -129,23 +27,9 @@ def restore_section(state: State, image: SectionImage) -> None:
     state.sections[image.kind].restore(image.body)
 
 
-def named_segments(images: Iterable[TopicImage | SectionImage]) -> set[str]:
-    """The sealed segments and packs that a snapshot of these images cannot do without."""
-    packs: set[int] = set()
-    bases: set[str] = set()
-    for image in images:
-        if isinstance(image, TopicImage):
-            for number, partition in enumerate(image.partitions):
-                for info in partition.sealed:
-                    bases.add(segment_base(image.topic_id, number, info.first_seq, info.generation))
-                for packed in partition.packed:
-                    packs.add(packed.info.pack)
-    return bases.union(map(pack_base, packs))
-
-
 def topic_image(topic: Topic, now_ms: int) -> TopicImage:
     """The topic as it is now. Shares its pages, which never change; encoding it may be left to another thread."""
-    topic.dedupe.expire(now_ms, topic.config.idempotency_window_ms)
+    keys = topic.dedupe.image(now_ms, topic.config.idempotency_window_ms)
     keeps_records = topic.config.durability != "ephemeral"
     return TopicImage(
         topic.id,
@@ -155,7 +39,7 @@ def topic_image(topic: Topic, now_ms: int) -> TopicImage:
         topic.config,
         topic.last_write_ts,
         topic.last_read_ts,
-        topic.dedupe.all() if keeps_records else [],
+        keys if keeps_records else [],
         topic.alias,
         list(topic.routes),
         {name: _positions(group) for name, group in topic.groups.items() if group.positions},
@@ -167,8 +51,7 @@ def restore_topic(state: State, image: TopicImage) -> Topic:
     topic = state.new_topic(image.topic_id, image.name, image.config, len(image.partitions), image.created_ts)
     topic.last_write_ts = image.last_write_ts
     topic.last_read_ts = image.last_read_ts
-    for key, write in image.keys:
-        topic.dedupe.keep(key, write)
+    topic.dedupe.restore(image.keys)
     for partition, each in zip(topic.partitions, image.partitions, strict=True):
         _restore_partition(state, topic.id, partition, each)
     topic.alias = image.alias

@@ -1,6 +1,6 @@
-"""Consumer groups at work: pin, fetch, ack, seek.
+"""Operations on consumer groups: pin, fetch, ack, seek.
 
-What moves a group is a commit like any other: decided on what is decided already, true when the log has it, answered as
+What moves a group is a commit like any other: decided on what is decided already, applied when the log has it, answered as
 late as the topic's class demands. An ack on an `fsync` topic is synced before it is answered.
 
 Fetching changes nothing: what was handed out and not acked comes again.
@@ -9,81 +9,40 @@ Fetching changes nothing: what was handed out and not acked comes again.
 import contextlib
 from collections.abc import Callable, Sequence
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.broker.log.commit import Commit, FactCommit
-from topics.broker.state import State
-from topics.engine.group import NO_LAG, Group, Lag, Member, Position, lag
+from topics.broker.log.commit import FactCommit
+from topics.engine.group import Group, Lag, Member, Position, lag
+from topics.engine.group_requests import EARLIEST, Offset, Seek, Start, Target, Timestamp, check_group, find_group
 from topics.engine.partition import Partition, Tombstone
 from topics.engine.render import USUAL
 from topics.engine.topic import Topic
-from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
+from topics.model.errors import Conflict, InvalidRequest, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact, GroupDropped, GroupMoved
-from topics.model.surrogates import cover_halves
-from topics.runtime.replies import send
+from topics.wire.group_messages import Message, decode_messages
 
 __all__ = [
-    "EARLIEST",
-    "LATEST",
-    "NO_LAG",
     "Fetched",
     "Group",
     "Lag",
     "Member",
-    "Message",
-    "Offset",
     "Partition",
     "Position",
-    "Seek",
-    "Start",
-    "Timestamp",
     "Tombstone",
     "ack",
-    "check_group",
     "check_not_owned",
     "check_owner",
     "deliver",
     "drop_group",
-    "dropped_group",
     "end_sessions",
     "fetch",
-    "find_group",
     "group_lag",
     "group_of",
     "owned_partition",
     "pin",
     "seek",
-    "start_offset",
 ]
-
-GROUP_NAME_CHARS = 255
-EARLIEST = "Earliest"
-LATEST = "Latest"
-
-
-class Offset(Struct, frozen=True):
-    offset: int
-
-
-class Timestamp(Struct, frozen=True):
-    """The first record at or after this time, in milliseconds."""
-
-    ts: int
-
-
-Start = str | Offset
-Target = str | Offset | Timestamp
-
-
-class Message(Struct):
-    """A record as it is read for a consumer; `data` and `meta` are the bytes that were written."""
-
-    offset: int = msgspec.field(name="$seq")
-    ts: int = msgspec.field(name="$ts")
-    data: Raw
-    meta: Raw = Raw()
 
 
 class Fetched(Struct):
@@ -98,51 +57,6 @@ class Fetched(Struct):
     @property
     def nothing(self) -> bool:
         return not self.messages and self.tombstone is None
-
-
-class Seek(Struct):
-    """Where a seek puts a group in one partition, and where it stood."""
-
-    partition: int
-    before: int | None
-    after: int
-    lag: Lag
-
-
-_decode_messages = msgspec.json.Decoder(list[Message]).decode
-
-
-def _messages(text: bytes) -> list[Message]:
-    try:
-        return _decode_messages(text)
-    except msgspec.DecodeError:
-        # Payloads may hold half surrogate pairs, which the decoder refuses.
-        covered = cover_halves(text, most_bytes=len(text))
-        if covered is None:
-            raise
-    messages = _decode_messages(covered.body)
-    for message in messages:
-        message.data = Raw(covered.uncover(bytes(message.data)))
-        message.meta = Raw(covered.uncover(bytes(message.meta)))
-    return messages
-
-
-def check_group(name: str) -> str:
-    """Any text names a group; only its length is bounded."""
-    if not 1 <= len(name) <= GROUP_NAME_CHARS:
-        raise InvalidRequest(f"a group name has 1 to {GROUP_NAME_CHARS} characters")
-    return name
-
-
-def find_group(topic: Topic, name: str) -> Group:
-    group = topic.groups.get(name)
-    if group is None or not (group.positions or group.members):
-        raise NotFound(
-            f'topic "{topic.name}" has no consumer group "{name}"',
-            code="group_not_found",
-            detail={"topic": topic.name, "group_id": name},
-        )
-    return group
 
 
 def group_of(core: Core, topic: Topic, name: str) -> Group:
@@ -174,7 +88,7 @@ def fetch(core: Core, topic: Topic, partition: Partition, next_offset: int, limi
     if next_offset > partition.head_seq:
         return Fetched(number, [], next_offset, False, None)
     read = partition.read(next_offset - 1, limit, budget, USUAL)
-    messages = _messages(b"[%b]" % read.records) if read.count else []
+    messages = decode_messages(b"[%b]" % read.records) if read.count else []
     if messages:
         next_offset = messages[-1].offset + 1
     elif read.tombstone is not None:
@@ -257,69 +171,7 @@ def owned_partition(group: Group, number: int) -> Conflict:
     )
 
 
-def dropped_group(topic: Topic, group_name: str) -> Conflict:
-    return Conflict(
-        f'group "{group_name}" of topic "{topic.name}" was dropped meanwhile',
-        code="group_not_found",
-        detail={"topic": topic.name, "group_id": group_name},
-    )
-
-
-def start_offset(partition: Partition, position: Position, start: Start) -> int:
-    """Where a poll begins: an explicit offset counts unless something behind it was acked."""
-    if isinstance(start, Offset):
-        return max(start.offset, position.acked + 1)
-    return position.next_offset
-
-
 # Moving
-
-
-class MoveGroup(Commit):
-    """Positions of one group, decided together; true when the log has them.
-
-    What moves the groups of a topic keeps the order of its first partition, so positions become true in the order in
-    which they were decided.
-    """
-
-    __slots__ = ("_before", "_group", "_reply")
-
-    def __init__(
-        self,
-        topic: Topic,
-        group: Group,
-        positions: dict[int, Position],
-        reply: Callable[[TopicsError | None], None],
-    ) -> None:
-        facts: list[Fact] = [
-            GroupMoved(topic.id, number, group.name, each.start, each.acked, each.ts)
-            for number, each in positions.items()
-        ]
-        super().__init__(facts, topic.partitions[0], sync=topic.config.durability == "fsync")
-        self._group = group
-        self._reply = reply
-        self._before = {number: group.decided.get(number) for number in positions}
-        group.decided.update(positions)
-
-    def apply(self, state: State) -> None:
-        super().apply(state)
-        decided = self._group.decided
-        for fact in self.facts:
-            assert isinstance(fact, GroupMoved)
-            # A later decision may be in flight.
-            if decided.get(fact.partition) == Position(fact.start, fact.acked, fact.ts):
-                del decided[fact.partition]
-
-    def rollback(self) -> None:
-        group = self._group
-        for number, before in self._before.items():
-            if before is None or before == group.positions.get(number):
-                group.decided.pop(number, None)
-            else:
-                group.decided[number] = before
-
-    def reply(self, error: TopicsError | None) -> None:
-        send(self._reply, error)
 
 
 def pin(
@@ -352,7 +204,7 @@ def ack(
     up_to: int,
     reply: Callable[[int | TopicsError], None],
 ) -> None:
-    """Everything up to `up_to` is done for this group. Answers the standing position, which never goes back.
+    """Everything up to `up_to` is done for this group. Returns the current position, which never goes back.
 
     Raises InvalidRequest beyond the last record.
     """
@@ -452,10 +304,36 @@ def _move(
     positions: dict[int, Position],
     reply: Callable[[TopicsError | None], None],
 ) -> None:
+    """Commit positions of the group, decided together; they are in effect when the log has them.
+
+    What moves the groups of a topic keeps the order of its first partition, so positions are applied in the order in which they
+    were decided.
+    """
     if not core.exists(topic):
         raise topic_not_found(topic.name)
     core.committer.check_writable()
-    core.committer.submit(MoveGroup(topic, group, positions, reply))
+    facts: list[Fact] = [
+        GroupMoved(topic.id, number, group.name, each.start, each.acked, each.ts) for number, each in positions.items()
+    ]
+    before = {number: group.decided.get(number) for number in positions}
+    group.decided.update(positions)
+
+    def applied(_: FactCommit) -> None:
+        for number, position in positions.items():
+            # A later decision may be in flight.
+            if group.decided.get(number) == position:
+                del group.decided[number]
+
+    def rollback() -> None:
+        for number, earlier in before.items():
+            if earlier is None or earlier == group.positions.get(number):
+                group.decided.pop(number, None)
+            else:
+                group.decided[number] = earlier
+
+    sync = topic.config.durability == "fsync"
+    commit = FactCommit(facts, reply, partition=topic.partitions[0], sync=sync, after_apply=applied, rollback=rollback)
+    core.committer.submit(commit)
 
 
 def _resolve(core: Core, topic: Topic, partition: Partition, target: Target) -> int:

@@ -12,36 +12,30 @@ Two kinds of facts are applied when they are decided, before they are written, b
 and leases. If they do not reach the log, recovery reaches the same floor again, or the job is claimable again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
 
-from topics.broker.segments.packed_segments import PackedSegment
-from topics.broker.segments.sealed_segments import SealedSegment
+from topics.broker.log.router_copies import forwarded
 from topics.broker.state import State
-from topics.engine.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
 from topics.engine.group import Group, Position
-from topics.engine.lease import DeliveryImage, Leases, seqs_of
+from topics.engine.lease import Leases, seqs_of
 from topics.engine.partition import Partition
 from topics.engine.router import Router
 from topics.engine.segment import Segment
 from topics.engine.selection import Selection
 from topics.engine.stages import numbered
-from topics.engine.topic import Topic
 from topics.model.archive import Archive
 from topics.model.errors import CorruptStorage
 from topics.model.facts import (
-    DAMAGE,
     PACKED,
-    RESTART,
     AliasSet,
     Appended,
     ArchiveCleared,
     ArchiveProgressed,
     ArchiveSet,
     ChangesMarked,
-    Copy,
     DeadLettered,
     Delayed,
     Deleted,
@@ -73,7 +67,10 @@ from topics.model.facts import (
     TopicCreated,
     TopicDeleted,
 )
+from topics.model.images import DeliveryImage
 from topics.model.page import Page, part
+from topics.segments.packed_segments import PackedSegment
+from topics.segments.sealed_segments import SealedSegment
 from topics.storage.segment_format import segment_base
 
 
@@ -166,10 +163,14 @@ def lost(state: State, fact: Lost) -> None:
         partition.apply_lost(fact)
 
 
-def head_moved(state: State, fact: HeadMoved) -> None:
-    """Records of an ephemeral topic, which are not in the log: a restart loses them and keeps their seqs."""
+def head_moved(state: State, fact: HeadMoved, prepared: list[Page] | None = None) -> None:
+    """Records of an ephemeral topic, which are not in the log (`prepared`): a restart loses them and keeps their seqs."""
     partition = state.partition(fact.topic_id, fact.partition)
-    if partition is not None and state.replaying:
+    if partition is None:
+        return
+    if prepared is not None:
+        state.append(state.by_id[fact.topic_id], partition, prepared)
+    elif state.replaying:
         partition.apply_head(fact.head)
 
 
@@ -421,62 +422,6 @@ def router_configured(state: State, fact: RouterConfigured) -> None:
     router = state.routers.by_id.get(fact.router_id)
     if router is not None:
         router.options = fact.options
-
-
-def forwarded(state: State, fact: Forwarded, prepared: Sequence[list[Page]] | None = None) -> None:
-    """Make the copies readable and advance their routers. `prepared` has the pages of each copy, in the order of the fact."""
-    for index, copy in enumerate(fact.copies):
-        topic = state.by_id.get(copy.topic_id)
-        if topic is not None and copy.count:
-            if prepared is None:
-                _make_copies(state, fact, copy, topic)
-            else:
-                state.append(topic, topic.partitions[copy.partition], prepared[index])
-        router = state.routers.by_id.get(copy.router_id)
-        if router is not None:
-            router.advance(fact.partition, fact.last, copy.count)
-            if copy.hops:
-                # A copy without records is a gap: it has as many seqs as the source lost.
-                count = copy.count or fact.last - fact.first + 1
-                state.routers.copied(copy.topic_id, copy.partition, copy.first_seq, count, copy.hops)
-
-
-def _make_copies(state: State, fact: Forwarded, copy: Copy, topic: Topic) -> None:
-    """Recovery: make the copies again from the records of the source. The log does not hold them."""
-    partition = topic.partitions[copy.partition]
-    last_seq = copy.first_seq + copy.count - 1
-    if topic.config.durability == "ephemeral":
-        partition.apply_head(last_seq)
-        return
-    if last_seq <= partition.head_seq:
-        return
-    if copy.pages is not None:
-        state.append(topic, partition, copy.pages)
-        return
-    seqs = chosen_seqs(fact.first, fact.last, copy.chosen)
-    source = state.partition(fact.topic_id, fact.partition)
-    known: list[Columns | int] = [copy.count]
-    if source is not None:
-        known = gather(lambda seq: state.copy_sources.find(source, seq), seqs)
-    seq, at = copy.first_seq, 0
-    for columns in known:
-        if isinstance(columns, int):
-            # These records of the source do not exist. With several log shards, as earlier versions wrote them, a power cut
-            # could lose them from another shard: they were not durable, and neither were these copies. Or they are damaged
-            # on disk, and so are the copies, which exist nowhere else.
-            damaged = source is not None and source.is_live(seqs[at])
-            reasons = DAMAGE if damaged else RESTART
-            partition.apply_lost(Lost(topic.id, partition.number, seq, seq + columns - 1, reasons))
-            seq, at = seq + columns, at + columns
-            continue
-        router = state.routers.by_id.get(copy.router_id)
-        columns = shaped(columns, copy.how)
-        if copy.how & STAMP and router is not None:
-            origin = state.by_id[fact.topic_id]
-            run = seqs[at : at + columns.count]
-            columns = stamped(columns, run, router.name, origin.name, origin.epoch, fact.partition)
-        state.append(topic, partition, [columns.page(seq, fact.ts + copy.late_ms)])
-        seq, at = seq + columns.count, at + columns.count
 
 
 APPLY: dict[type, Callable[..., Any]] = {

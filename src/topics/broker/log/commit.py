@@ -6,12 +6,13 @@ Note          facts that are applied already and only have to be logged
 PendingReads  requests that are received and not decoded yet
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from topics.broker.log.apply import apply
 from topics.broker.state import State
 from topics.engine.partition import Partition
+from topics.engine.reservation import Reservation
 from topics.engine.versions import Versions
 from topics.model.errors import TopicsError
 from topics.model.facts import Fact, frees_space
@@ -29,7 +30,20 @@ class Commit:
     rolled back, the last one first, before the first reply: a reply may submit the next commit at once.
     """
 
-    __slots__ = ("facts", "lsn", "others", "partition", "records", "sync", "sync_ms", "waiters", "wal_ms", "written_at")
+    __slots__ = (
+        "facts",
+        "lsn",
+        "others",
+        "partition",
+        "prepared",
+        "records",
+        "reservations",
+        "sync",
+        "sync_ms",
+        "waiters",
+        "wal_ms",
+        "written_at",
+    )
 
     def __init__(
         self,
@@ -45,6 +59,10 @@ class Commit:
         self.partition = partition
         # Further partitions, of a commit over several.
         self.others: tuple[Partition, ...] = ()
+        # The seqs that were reserved for it, in the order of the reservations.
+        self.reservations: Sequence[Reservation] = ()
+        # What the operation has computed for the apply function of its facts; see `apply.py`.
+        self.prepared: Any = None
         # How many seqs it assigns.
         self.records = records
         # Whether it must be synced before it is applied.
@@ -71,14 +89,23 @@ class Commit:
 
     def apply(self, state: State) -> None:
         """Apply the facts."""
+        self.settle_reservations()
+        prepared = self.prepared
         for fact in self.facts:
-            apply(state, fact)
+            apply(state, fact, prepared)
 
     def after_apply(self) -> None:
         """Evict, wake readers, count."""
 
     def rollback(self) -> None:
         """Undo what was reserved when it was decided: its seqs are free again."""
+        for reservation in reversed(self.reservations):
+            reservation.release()
+
+    def settle_reservations(self) -> None:
+        """The records are about to be applied: they are not pending any more."""
+        for reservation in self.reservations:
+            reservation.settle()
 
     def reply(self, error: TopicsError | None) -> None:
         """Answer every request that waits for it, each with `replies.send`: with its outcome, or with the error."""
@@ -94,10 +121,11 @@ class Commit:
 class FactCommit(Commit):
     """Facts, and functions for the steps in which operations differ. Requests that wait for a version are woken.
 
-    `reply` gets None when the facts are applied, or the error. `after_apply` gets the commit.
+    `reply` gets None when the facts are applied, or the error. `after_apply` gets the commit. `result` is what the apply function
+    of the last fact returned: for a delete, the number of records.
     """
 
-    __slots__ = ("_after_apply", "_release", "_reply", "_rollback", "_versions", "is_logged")
+    __slots__ = ("_after_apply", "_release", "_reply", "_rollback", "_versions", "is_logged", "result")
 
     def __init__(
         self,
@@ -118,13 +146,16 @@ class FactCommit(Commit):
         self._versions: Versions | None = None
         # Whether it was written to the log, also if it could not be synced or applied.
         self.is_logged = False
+        self.result: Any = None
 
     def written(self) -> None:
         self.is_logged = True
 
     def apply(self, state: State) -> None:
         self.is_logged = True
-        super().apply(state)
+        self.settle_reservations()
+        for fact in self.facts:
+            self.result = apply(state, fact, self.prepared)
         self._versions = state.versions
 
     def after_apply(self) -> None:
@@ -132,6 +163,7 @@ class FactCommit(Commit):
             self._after_apply(self)
 
     def rollback(self) -> None:
+        super().rollback()
         if self._rollback is not None:
             self._rollback()
 

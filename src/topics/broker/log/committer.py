@@ -32,8 +32,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from topics.broker.durability.disk_space import DiskSpace
 from topics.broker.log.commit import Commit, Note, PendingReads
+from topics.broker.log.disk_space import DiskSpace
 from topics.broker.log.sync_policy import SyncPolicy
 from topics.broker.state import State
 from topics.model.errors import TopicsError, Unavailable

@@ -23,32 +23,23 @@ from typing import Any
 from msgspec import Struct
 
 from topics.broker.core import Core
+from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit, Note
 from topics.broker.queues import dead_letters
 from topics.broker.queues.claim_waiters import ClaimWaiters
 from topics.broker.queues.claims import ENDED, Claim, Claimer, ClaimResult, ReplyClaims
-from topics.broker.queues.lease_commits import (
-    AckCommit,
-    AckReply,
-    ReplyAcks,
-    ack_result,
-    extend_commit,
-    leased_fact,
-    leases_are_logged,
-    nack_commit,
-    returned_fact,
-    seqs_of_parts,
-)
+from topics.broker.queues.lease_commits import AckCommit, AckReply, ReplyAcks, extend_commit, nack_commit
 from topics.broker.queues.pending_claims import PendingClaims
 from topics.engine.delivery import Delivery
 from topics.engine.jobs import JobTexts
 from topics.engine.lease import Leases, as_range, seqs_bytes
+from topics.engine.lease_facts import ack_result, leased_fact, leases_are_logged, returned_fact, seqs_of_parts
 from topics.engine.partition import Partition
 from topics.engine.shares import deal
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.errors import CorruptStorage, TopicsError, not_a_queue, topic_not_found
-from topics.model.facts import Fact, Leased
+from topics.model.facts import Deleted, Fact, Leased
 from topics.runtime.replies import call, internal_error, send
 
 log = logging.getLogger("topics.broker")
@@ -417,7 +408,8 @@ class Queues:
         if topic.config.durability == "ephemeral" or not parts:
             acked = sorted(seqs_of_parts(parts))
             if acked:
-                partition.kill(acked)
+                # Not logged: the jobs of an ephemeral topic are not in the log either.
+                apply(core.state, Deleted(topic.id, number, seqs_bytes(acked)))
             reply([(context, ack_result(topic, partition, len(acked), skipped))])
             return
         for _, done in parts:
@@ -428,7 +420,7 @@ class Queues:
         if acks is None:
             core.committer.check_writable()
             acks = self._turn_acks[partition] = AckCommit(
-                topic, partition, self._close_acks, core.checkpointer.collect_dropped
+                topic, partition, self._close_acks, core.removal.collect_dropped
             )
             core.committer.submit(acks)
         leases.begin_commit(parts)

@@ -4,7 +4,7 @@
     one small fact about the run and its copies is committed -> the copies are readable in the dests
 
 Copies are not logged. The fact says which records of the source were copied and which seqs the copies got, and recovery makes
-them again (`log/apply.py`). So a copy has the same seq, time and text after any crash. The cursor of the router is in the same
+them again (`log/router_copies.py`). So a copy has the same seq, time and text after any crash. The cursor of the router is in the same
 fact as the copies. All routers of a source with the same cursor share one fact.
 
 What must hold so that recovery finds the records of the source (docs/decisions/0006-router-copies.md):
@@ -20,7 +20,6 @@ other routers do not wait for it.
 
 import logging
 from collections.abc import Iterable
-from enum import Enum
 
 from msgspec import Struct
 
@@ -28,13 +27,13 @@ from topics.broker.core import Core
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit, Note
 from topics.broker.log.sync_policy import must_sync
-from topics.broker.state import State
 from topics.broker.topics.quota import Growth
 from topics.engine.copying import STAMP, chosen_bits, select, stamp_prefix
 from topics.engine.forwarding import EarlierCopies, RunTexts, copy_options, lost_after, run_bound, stamp_all
 from topics.engine.partition import Partition
 from topics.engine.reservation import Reservation
 from topics.engine.router import Router
+from topics.engine.router_state import IDLE_STATES, RouterState, transition
 from topics.engine.topic import Topic
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import SOURCE_TRIM, Copy, Fact, Forwarded, Lost
@@ -54,25 +53,6 @@ MAX_BLOCKED_RETRY_MS = 250
 MAX_BACKOFF_MS = 5000
 
 
-class RouterState(Enum):
-    """What a router is doing. Not stored: after a restart every router is RUNNING.
-
-    HELD --release--> RUNNING <--forwarded-- BLOCKED, BACKOFF      HELD: created while a snapshot is taken
-    RUNNING, BLOCKED, BACKOFF --dest is full--> BLOCKED            BLOCKED and BACKOFF try again after a delay
-    RUNNING, BLOCKED, BACKOFF --failed--> BACKOFF
-    any --delete--> DELETING --delete failed--> RUNNING            HELD and DELETING forward nothing
-    """
-
-    HELD = "held"
-    RUNNING = "running"
-    BLOCKED = "blocked"
-    BACKOFF = "backoff"
-    DELETING = "deleting"
-
-
-IDLE_STATES = (RouterState.HELD, RouterState.DELETING)
-
-
 class RouterProgress:
     """The state of a router, and its runs that are in the log and not applied yet."""
 
@@ -86,10 +66,14 @@ class RouterProgress:
         self.retry_ms = MIN_RETRY_MS
         self.earlier_copies: list[EarlierCopies | None] = [None] * partitions
 
-    def change(self, state: RouterState) -> None:
-        """Change the state of a router that forwards. One that is being deleted stays DELETING."""
+    def transition(self, state: RouterState) -> None:
+        """Raises ValueError if the table does not allow it."""
+        self.state = transition(self.state, state)
+
+    def outcome(self, state: RouterState) -> None:
+        """A run of the router ended so. A router that is being deleted, or is held, stays as it is."""
         if self.state not in IDLE_STATES:
-            self.state = state
+            self.transition(state)
 
 
 class Outgoing(Struct):
@@ -123,6 +107,8 @@ class ForwardCommit(Commit):
         records = sum([each.reservation.count for each in outgoing if each.reservation is not None])
         super().__init__(facts, outgoing[0].partition, records, sync=sync)
         self.others = tuple([each.partition for each in outgoing[1:]])
+        self.reservations = [each.reservation for each in outgoing if each.reservation is not None]
+        self.prepared = None if gap is not None else [each.pages for each in outgoing]
         self._forwarder = forwarder
         self._source = source
         self._fact = fact
@@ -133,29 +119,12 @@ class ForwardCommit(Commit):
         if self._gap is None:
             self._forwarder.show_unsynced(self._outgoing)
 
-    def apply(self, state: State) -> None:
-        apply_forwarded(state, self._fact, self._outgoing, self._gap)
-
     def after_apply(self) -> None:
         self._forwarder.forwarded(self._source, self._fact, self._outgoing)
-
-    def rollback(self) -> None:
-        for each in reversed(self._outgoing):
-            if each.reservation is not None:
-                each.reservation.release()
 
     def reply(self, error: TopicsError | None) -> None:
         if error is not None:
             self._forwarder.failed(self._fact.partition, self._outgoing)
-
-
-def apply_forwarded(state: State, fact: Forwarded, outgoing: "list[Outgoing]", gap: Lost | None = None) -> None:
-    for each in outgoing:
-        if each.reservation is not None:
-            each.reservation.settle()
-    if gap is not None:
-        apply(state, gap)
-    apply(state, fact, [each.pages for each in outgoing])
 
 
 class Forwarder:
@@ -217,13 +186,13 @@ class Forwarder:
         """Forward nothing more; runs in flight are completed."""
         progress = self._progress.get(router.id)
         if progress is not None:
-            progress.state = RouterState.DELETING
+            progress.transition(RouterState.DELETING)
 
     def cancel_delete(self, router: Router) -> None:
         """The delete failed: continue."""
         progress = self._progress.get(router.id)
         if progress is not None:
-            progress.state = RouterState.HELD if self._imaging else RouterState.RUNNING
+            progress.transition(RouterState.HELD if self._imaging else RouterState.RUNNING)
             self._look_at(router)
 
     def removed(self, router: Router) -> None:
@@ -249,7 +218,7 @@ class Forwarder:
             self._imaging = False
             for progress in self._progress.values():
                 if progress.state is RouterState.HELD:
-                    progress.state = RouterState.RUNNING
+                    progress.transition(RouterState.RUNNING)
             for watch in self._watched.values():
                 self.look(watch.topic)
         self._schedule()
@@ -277,7 +246,7 @@ class Forwarder:
         if self._held or self._over:
             return
         runtime = self._core.runtime
-        if self._core.checkpointer.is_behind():
+        if self._core.sealer.is_behind():
             if self._pause is None:
                 self._pause = runtime.call_later(MIN_RETRY_MS, self._resume)
             return
@@ -383,7 +352,7 @@ class Forwarder:
 
     def _apply_now(self, source: Topic, fact: Forwarded, outgoing: list[Outgoing]) -> None:
         self._core.committer.submit(Note([fact]))
-        apply_forwarded(self._core.state, fact, outgoing)
+        apply(self._core.state, fact, [each.pages for each in outgoing])
         self.forwarded(source, fact, outgoing)
 
     def _outgoing(
@@ -541,7 +510,7 @@ class Forwarder:
             if progress is None:
                 continue
             progress.in_flight.discard(number)
-            progress.change(RouterState.RUNNING)
+            progress.outcome(RouterState.RUNNING)
             progress.retry_ms = MIN_RETRY_MS
             self.forwarded_total += each.copy.count
             if router.cursors[number] >= router.known_to[number]:
@@ -560,7 +529,7 @@ class Forwarder:
     def _again(self, router: Router, state: RouterState, max_ms: int) -> None:
         """Try this router again after a delay, which doubles each time."""
         progress = self._progress[router.id]
-        progress.change(state)
+        progress.outcome(state)
         if progress.timer is None:
             progress.timer = self._core.runtime.call_later(progress.retry_ms, lambda: self._retry(router))
             progress.retry_ms = min(progress.retry_ms * 2, max_ms)

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.topics.lifecycle import Configured, create_if_absent
-from topics.broker.transactions.stages import CommitRequest, Committed, Write, commit
+from topics.broker.transactions.stages import commit
+from topics.engine.commit_request import CommitRequest, Committed, Write
 from topics.engine.source_positions import NewChanges, position_facts
 from topics.engine.topic import Topic
 from topics.model.change import Change, Events, Refused, change_topic

@@ -11,14 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.broker.segments.packed_segments import PackedSegment
-from topics.broker.segments.sealed_segments import SealedSegment
 from topics.broker.topics.read import ReadRequest
 from topics.engine.partition import Plan, Run
 from topics.engine.segment import HotSegment
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.match import TagMatch
 from topics.model.page import Page, part
+from topics.segments.packed_segments import PackedSegment
+from topics.segments.sealed_segments import SealedSegment
 from topics.storage.columns import record_batch
 from topics.wire.arrow_page import MEDIA_TYPE, ArrowOptions, encode_page
 

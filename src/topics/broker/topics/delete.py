@@ -11,9 +11,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.broker.log.apply import apply
-from topics.broker.log.commit import Commit
-from topics.broker.state import State
+from topics.broker.log.commit import FactCommit
 from topics.engine.partition import Partition
 from topics.engine.selection import Selection
 from topics.engine.topic import Topic
@@ -32,42 +30,6 @@ class RecordsGone(Struct):
     partition: Partition
     deleted: int
     sync_ms: float
-
-
-class DeleteRecords(Commit):
-    """A delete of records."""
-
-    __slots__ = ("_core", "_deleted", "_reply", "_selection", "_topic")
-
-    partition: Partition
-
-    def __init__(
-        self,
-        core: Core,
-        topic: Topic,
-        partition: Partition,
-        what: DeletedBelow | Selection,
-        reply: DeleteReply,
-    ) -> None:
-        self._selection = what if isinstance(what, Selection) else None
-        fact = what.fact if isinstance(what, Selection) else what
-        assert fact is not None
-        super().__init__([fact], partition, sync=topic.config.durability == "fsync")
-        self._core = core
-        self._topic = topic
-        self._reply = reply
-        self._deleted = 0
-
-    def apply(self, state: State) -> None:
-        self._deleted = apply(state, self.facts[0], self._selection)
-
-    def after_apply(self) -> None:
-        self._core.tidy_tags(self.partition)
-        self._core.checkpointer.collect_dropped(self.partition, self.lsn)
-
-    def reply(self, error: TopicsError | None) -> None:
-        sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
-        send(self._reply, error or RecordsGone(self._topic, self.partition, self._deleted, sync_ms))
 
 
 class TagDeletes:
@@ -161,11 +123,25 @@ def commit_delete(
     core: Core, topic: Topic, partition: Partition, what: DeletedBelow | Selection, reply: DeleteReply
 ) -> None:
     """Write the delete to the log, apply it and answer. Raises Unavailable when nothing can be written."""
-    commit = DeleteRecords(core, topic, partition, what, reply)
+    selection = what if isinstance(what, Selection) else None
+    fact = what.fact if isinstance(what, Selection) else what
+    assert fact is not None
+    is_fsync = topic.config.durability == "fsync"
+
+    def applied(commit: FactCommit) -> None:
+        core.tidy_tags(partition)
+        core.removal.collect_dropped(partition, commit.lsn)
+
+    def answer(error: TopicsError | None) -> None:
+        reply(error or RecordsGone(topic, partition, commit.result, commit.sync_ms if is_fsync else 0.0))
+
+    commit = FactCommit([fact], answer, partition=partition, sync=is_fsync, after_apply=applied)
+    commit.prepared = selection
     if topic.config.durability == "ephemeral":
         commit.apply(core.state)
         commit.after_apply()
         commit.reply(None)
+        commit.release()
         return
     core.committer.check_writable()
     core.close_group(partition)

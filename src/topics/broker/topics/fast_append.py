@@ -44,7 +44,7 @@ class FastAppend:
         """Do what `Broker.join` does, completely. Returns False, and nothing has happened, if that is not possible now."""
         core = self._core
         topic = core.state.topics.get(self._name)
-        if topic is None or core.checkpointer.full or (core.busy and self._name in core.busy):
+        if topic is None or core.sealer.full or (core.busy and self._name in core.busy):
             return False
         if (topic.id != self._topic_id or topic.config is not self._config) and not self._qualifies(topic):
             return False

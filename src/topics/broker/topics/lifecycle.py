@@ -9,10 +9,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit
-from topics.broker.state import State
-from topics.broker.topics.append import AppendGroup, decide_append
+from topics.broker.topics.append import decide_append
+from topics.broker.topics.append_with_facts import AppendWithFacts
 from topics.engine.router import Router
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
@@ -50,41 +49,6 @@ class TopicGone(Struct):
 ConfigureReply = Callable[[Configured | TopicsError], None]
 
 
-class CreateWithRecords(Commit):
-    """The creation of a topic by its first append."""
-
-    __slots__ = ("_core", "_created", "_first", "_topic")
-
-    def __init__(self, core: Core, topic: Topic, created: list[Fact], first: AppendGroup) -> None:
-        super().__init__([*created, *first.all_facts()], records=first.records, sync=True)
-        self._core = core
-        self._topic = topic
-        self._created = created
-        self._first = first
-
-    def apply(self, state: State) -> None:
-        for fact in self._created:
-            apply(state, fact)
-        first = self._first
-        first.members[0].created = True
-        first.wal_ms = self.wal_ms
-        first.sync_ms = self.sync_ms if self._topic.config.durability == "fsync" else 0.0
-        first.apply(state)
-
-    def after_apply(self) -> None:
-        self._first.after_apply()
-
-    def rollback(self) -> None:
-        self._core.state.cancel_create(self._topic)
-        self._first.rollback()
-
-    def reply(self, error: TopicsError | None) -> None:
-        self._first.reply(error)
-
-    def release(self) -> None:
-        self._core.release(self._topic.name)
-
-
 def create(
     core: Core,
     name: str,
@@ -106,7 +70,19 @@ def create(
         group = decide_append(core, topic, first, reply)
         assert group is not None
         core.begin_create(topic)
-        core.committer.submit(CreateWithRecords(core, topic, facts, group))
+
+        def applied(_: Commit) -> None:
+            group.members[0].created = True
+
+        commit = AppendWithFacts(
+            group,
+            lambda _: None,
+            before=facts,
+            after_apply=applied,
+            rollback=lambda: core.state.cancel_create(topic),
+            release=lambda: core.release(name),
+        )
+        core.committer.submit(commit)
         return
     if alias is not None:
         facts.append(AliasSet(topic.id, alias))
@@ -264,7 +240,7 @@ def delete(
         for router in routers:
             router_removed(router)
         for partition in topic.partitions:
-            core.checkpointer.collect_dropped(partition, commit.lsn)
+            core.removal.collect_dropped(partition, commit.lsn)
             core.tidy_tags(partition)
         core.wake(topic)
 

@@ -9,7 +9,7 @@ Only the last batch of a producer is stored. A producer belongs to the key that 
 key would turn all commits of the owner into repeats (`check_owner`). Stages that are neither committed nor renewed expire.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Struct, structs
 
@@ -20,12 +20,13 @@ from topics.broker.log.sync_policy import must_sync
 from topics.broker.state import State
 from topics.broker.topics.append import choose_partition
 from topics.broker.topics.quota import Growth
+from topics.engine.commit_request import CommitRequest, Committed, check_owner, check_repeat
 from topics.engine.partition import Partition
 from topics.engine.reservation import Reservation
 from topics.engine.stages import numbered
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
-from topics.model.errors import Conflict, Forbidden, NotFound, Throttled, TopicsError, topic_not_found
+from topics.model.errors import NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import (
     Appended,
     Fact,
@@ -111,40 +112,6 @@ def expire_stages(core: Core) -> None:
 # Committing
 
 
-class Write(Struct):
-    """Records that come with the commit itself."""
-
-    topic: str
-    batch: Batch
-
-
-class CommitRequest(Struct):
-    """What is to become readable together. `producer` and `batch` come together or not at all.
-
-    `prefixes` are those of the key that asks, empty for every name; None where no keys are configured.
-    """
-
-    stage_ids: list[str]
-    writes: list[Write]
-    producer: str | None = None
-    batch: int = 0
-    prefixes: tuple[str, ...] | None = None
-    # Identifies the contents: a repeat of the batch with other contents is refused.
-    digest: str | None = None
-    # What else becomes true together with it, and not without it.
-    facts: list[Fact] = []
-
-
-class Committed(Struct):
-    """The outcome. A repeat of an older batch than the last knows no places any more."""
-
-    placed: list[Placed]
-    deduped: bool
-    batch: int
-    wal_ms: float = 0.0
-    sync_ms: float = 0.0
-
-
 CommitReply = Callable[[Committed | TopicsError], None]
 
 
@@ -171,7 +138,7 @@ class _Placed(Struct):
 class CommitTogether(Commit):
     """Everything a commit names becomes readable, and the fence moves, in one frame."""
 
-    __slots__ = ("_core", "_pieces", "_placed", "_reply", "_request")
+    __slots__ = ("_core", "_pieces", "_placed", "_reply", "_request", "_unlogged")
 
     def __init__(
         self,
@@ -190,18 +157,20 @@ class CommitTogether(Commit):
         self._reply = reply
         self._pieces: list[_Placed] = []
         self._placed: list[Placed] = []
+        # The records of ephemeral topics, by topic, partition and last seq.
+        self._unlogged: dict[tuple[int, int, int], list[Page]] = {}
         self._place(pieces)
+        self.reservations = [each.reservation for each in self._pieces]
 
     def apply(self, state: State) -> None:
-        for piece in self._pieces:
-            piece.reservation.settle()
+        self.settle_reservations()
         index_later = self.records > MAX_INDEXED_RECORDS or None
         for fact in self.facts:
-            apply(state, fact, index_later if isinstance(fact, Appended | StageApplied) else None)
-        for piece in self._pieces:
-            if piece.topic.config.durability == "ephemeral":
-                # Its records are in no fact. Those of a stage are applied with the stage; appending them again has no effect.
-                state.append(piece.topic, piece.partition, [piece.page])
+            if isinstance(fact, HeadMoved):
+                # The records of an ephemeral topic are in no fact. Those of a stage are applied again with it, without effect.
+                apply(state, fact, self._unlogged[fact.topic_id, fact.partition, fact.head])
+            else:
+                apply(state, fact, index_later if isinstance(fact, Appended | StageApplied) else None)
         state.stages.commits_total += 1
 
     def after_apply(self) -> None:
@@ -213,10 +182,6 @@ class CommitTogether(Commit):
             for each in {id(piece.partition): piece.partition for piece in self._pieces}.values():
                 core.tidy_tags(each)
 
-    def rollback(self) -> None:
-        for piece in reversed(self._pieces):
-            piece.reservation.release()
-
     def reply(self, error: TopicsError | None) -> None:
         send(self._reply, error or Committed(self._placed, False, self._request.batch, self.wal_ms, self.sync_ms))
 
@@ -226,7 +191,7 @@ class CommitTogether(Commit):
         _release_producer(self._core, self._request)
 
     def _place(self, pieces: list[_Piece]) -> None:
-        """Give every piece its seqs and say so in facts."""
+        """Reserve seqs for every piece and build the facts."""
         now_ms = self._core.runtime.now_ms()
         # One time for all, behind everything that any of their logs holds.
         ts = max([now_ms, *[piece.partition.last_ts for piece in pieces]])
@@ -245,6 +210,7 @@ class CommitTogether(Commit):
                 self._placed.append(Placed(stage_id, piece.topic.name, partition.number, page.first_seq, page.count))
             if piece.topic.config.durability == "ephemeral":
                 self.facts.append(HeadMoved(piece.topic.id, partition.number, page.last_seq))
+                self._unlogged[piece.topic.id, partition.number, page.last_seq] = [page]
             elif piece.stage is None or piece.stage.stage_id in self._core.state.stages.unlogged:
                 # Not in the log yet, perhaps because the topic was ephemeral when the stage was made.
                 self.facts.append(Appended(piece.topic.id, partition.number, page, None))
@@ -280,7 +246,7 @@ def commit(core: Core, request: CommitRequest, reply: CommitReply) -> None:
         if fence is not None:
             check_owner(fence, request.prefixes)
         if fence is not None and request.batch <= fence.batch:
-            _check_repeat(fence, request)
+            check_repeat(fence, request)
             stages.repeats_total += 1
             drop_stages(core, request.stage_ids)
             reply(Committed(fence.placed if request.batch == fence.batch else [], True, fence.batch))
@@ -293,30 +259,6 @@ def commit(core: Core, request: CommitRequest, reply: CommitReply) -> None:
         # Until the commit is decided: a later batch that overtook it would make it a repeat.
         core.committing[producer] = []
     _submit(core, request, names, reply)
-
-
-def _check_repeat(fence: Fenced, request: CommitRequest) -> None:
-    """Raise Conflict for a repeat that carries a digest and is not known to have the same contents.
-
-    Only the digest of the last batch is kept. A client that sends digests repeats its last batch only, so an older batch
-    comes from a client that has started to count again, and to take it for a repeat would lose its records.
-    """
-    if request.digest is None:
-        return
-    detail = {"producer": fence.producer, "batch": request.batch, "fence": fence.batch}
-    if request.batch < fence.batch:
-        raise Conflict(
-            f'batch {request.batch} of producer "{fence.producer}" is below its last batch {fence.batch}, '
-            "and its contents cannot be compared any more; count on from the last batch or use another producer",
-            code="batch_differs",
-            detail=detail,
-        )
-    if fence.digest is not None and fence.digest != request.digest:
-        raise Conflict(
-            f'batch {request.batch} of producer "{fence.producer}" was committed before with other contents',
-            code="batch_differs",
-            detail=detail,
-        )
 
 
 def _submit(core: Core, request: CommitRequest, names: list[str], reply: CommitReply) -> None:
@@ -350,26 +292,6 @@ def _release_producer(core: Core, request: CommitRequest) -> None:
     """The producer's commit is decided; run the commits that waited for it, in order."""
     if request.producer is not None:
         run_each(core.committing.pop(request.producer, []))
-
-
-def check_owner(fence: Fenced, prefixes: Sequence[str] | None) -> None:
-    """Raises Forbidden unless a key with these prefixes may use and see the producer.
-
-    A key may if it reaches every name that the owner reaches, whatever the topics of the last batch: the next batch may have
-    others. A producer that was used while no keys were configured has no owner; keys that reach all topics of its last batch
-    may use it.
-    """
-    if not prefixes:
-        return
-    reached = tuple(prefixes)
-    if fence.prefixes is None:
-        allowed = all([each.topic.startswith(reached) for each in fence.placed])
-    else:
-        allowed = bool(fence.prefixes) and all([prefix.startswith(reached) for prefix in fence.prefixes])
-    if not allowed:
-        raise Forbidden(
-            "the producer belongs to a key with other prefixes; take another name", detail={"producer": fence.producer}
-        )
 
 
 def _pieces(core: Core, request: CommitRequest) -> list[_Piece]:

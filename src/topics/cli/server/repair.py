@@ -105,9 +105,9 @@ def run(argv: list[str]) -> int:
 
 
 def _dry_run(fs: "FileSystem", printer: Printer) -> int:
-    from topics.broker.durability.checkpointer import StorageSettings
     from topics.broker.durability.recovery import replay
     from topics.maintenance.repair import find_damage
+    from topics.model.storage_settings import StorageSettings
 
     replayed = replay(fs, StorageSettings())
     damaged = find_damage(fs, replayed.state)
@@ -129,10 +129,10 @@ def _repair(directory: "DataDirectory", printer: Printer) -> int:
     import logging
 
     from topics.broker.broker import Broker
-    from topics.broker.durability.checkpointer import StorageSettings
     from topics.maintenance.repair import Repair
     from topics.model.errors import TopicsError
     from topics.model.limits import Limits
+    from topics.model.storage_settings import StorageSettings
     from topics.runtime.loop_runtime import LoopRuntime
 
     # What is damaged is printed below.

@@ -26,15 +26,14 @@ from topics.broker.groups.groups import (
     check_owner,
     deliver,
     drop_group,
-    dropped_group,
     end_sessions,
     fetch,
     group_of,
     owned_partition,
     pin,
     seek,
-    start_offset,
 )
+from topics.engine.group_requests import dropped_group, start_offset
 from topics.model.config import check_u64
 from topics.model.errors import TopicsError, topic_not_found
 from topics.server.http import Request

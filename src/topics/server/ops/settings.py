@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from topics.api.operation import ALL, SCOPE_NAMES
-from topics.broker.durability.checkpointer import StorageSettings
 from topics.model.limits import Limits
+from topics.model.storage_settings import StorageSettings
 from topics.server.auth.authorization import Caller
 from topics.server.auth.keys import Keyring, parse_keys
 from topics.server.live.shared import LiveSettings

@@ -1,7 +1,8 @@
 """POST /v0/topics/:topic/redrive: move dead letters back to the queues they came from."""
 
 from topics.api.queues import RedriveBody
-from topics.broker.queues.redrive import RedriveResult, Wanted, redrive
+from topics.broker.queues.redrive import RedriveResult, redrive
+from topics.engine.redrive import WantedLetters
 from topics.model.errors import TopicsError
 from topics.model.match import parse_match
 from topics.server.operations import Call, handles
@@ -28,5 +29,5 @@ def redrive_letters(call: Call[RedriveBody, None]) -> None:
         }
         send(call.request, 200, fields)
 
-    wanted = Wanted(body.queue, seqs, match)
+    wanted = WantedLetters(body.queue, seqs, match)
     redrive(call.broker, call.name, wanted, call.caller.may_touch, reply, dry_run=body.dry_run)

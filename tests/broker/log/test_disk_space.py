@@ -7,7 +7,7 @@ import pytest
 
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.crash.world import watched
-from topics.broker.durability.disk_space import MAX_RECHECK_MS
+from topics.broker.log.disk_space import MAX_RECHECK_MS
 from topics.broker.transactions.stages import drop_stages, stage
 from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError, Unavailable

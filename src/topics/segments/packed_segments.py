@@ -8,14 +8,14 @@ from itertools import compress
 
 import msgspec
 
-from topics.broker.segments.sealed_segments import StoredSegment
-from topics.broker.segments.segment_cache import Damage, SegmentCache
 from topics.engine.segment import MergedSegment, Segment
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, Page, page_weight, record_sizes
 from topics.model.steps import Steps
+from topics.segments.sealed_segments import StoredSegment
+from topics.segments.segment_cache import Damage, SegmentCache
 from topics.storage.pack import pack_base
 
 

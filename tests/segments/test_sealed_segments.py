@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.broker.segments.sealed_segments import SealedSegment
-from topics.broker.segments.segment_cache import MAX_REMEMBERED_READS, SegmentCache
 from topics.engine.cache import Cache
 from topics.engine.partition import Partition, Totals
 from topics.engine.render import USUAL, View, record_heads, render_run
@@ -17,6 +15,8 @@ from topics.model.config import TopicConfig
 from topics.model.match import TagMatch
 from topics.model.page import Page, make_page
 from topics.model.steps import finish
+from topics.segments.sealed_segments import SealedSegment
+from topics.segments.segment_cache import MAX_REMEMBERED_READS, SegmentCache
 from topics.storage.segment_format import segment_base
 from topics.storage.segment_writer import write_segment
 from topics.testing.disk import FakeDisk

@@ -7,7 +7,6 @@ estimates that add up to the size of the segment.
 from abc import abstractmethod
 from itertools import compress
 
-from topics.broker.segments.segment_cache import Damage, SegmentCache, damage_of
 from topics.engine.render import Rendered, View, is_usual, record_heads
 from topics.engine.segment import PAGE_RECORDS, Segment
 from topics.model.errors import CorruptStorage
@@ -15,6 +14,7 @@ from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch
 from topics.model.page import Page, page_weight, record_sizes
 from topics.model.steps import Steps
+from topics.segments.segment_cache import Damage, SegmentCache, damage_of
 from topics.storage.segment_format import (
     check_frame,
     is_another_segment,

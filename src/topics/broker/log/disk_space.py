@@ -21,11 +21,10 @@ import contextlib
 import errno
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from topics.runtime.backoff import Backoff
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
+from topics.storage.kept import Need
 from topics.storage.reserve import Reserve, is_full
 from topics.storage.wal import WalWriter
 
@@ -33,13 +32,6 @@ from topics.storage.wal import WalWriter
 MAX_RECHECK_MS = 5000
 
 NOT_RESERVED = "cannot reserve the disk space that deletes and the next snapshot need"
-
-
-class Need(Struct, frozen=True):
-    """The largest size the next snapshot can have, and the bytes that are removed before it is written on a full disk."""
-
-    snapshot_bytes: int = 0
-    spare_bytes: int = 0
 
 
 class DiskSpace:
