@@ -73,3 +73,11 @@ def test_site_builds_without_warnings_and_loads_nothing_from_another_host(tmp_pa
         if 'rel="canonical"' not in tag and (found := EXTERNAL.search(tag))
     }
     assert external == set()
+
+
+def test_decisions_have_contiguous_numbers_and_the_index_lists_them() -> None:
+    pages = sorted([path.name for path in (DOCS / "decisions").glob("0*.md")])
+    assert [int(name[:4]) for name in pages] == [*range(1, len(pages) + 1)]
+    index = (DOCS / "decisions" / "index.md").read_text()
+    titles = {name: (DOCS / "decisions" / name).read_text().partition("\n")[0].removeprefix("# ") for name in pages}
+    assert [f"| {int(name[:4])} | [{titles[name]}]({name}) |" in index for name in pages] == [True] * len(pages)
