@@ -22,7 +22,6 @@ SYMBOLS = {
     "CASES": "tests/cli/cases.py",
     "SCREENS": "src/topics/console/app.js",
     "NAVIGATION": "src/topics/console/app.js",
-    "AXE_SCREENS": "tests/console/test_screens.py",
 }
 
 

@@ -116,3 +116,10 @@ def is_hidden_or_built(path: Path) -> bool:
         (part.startswith(".") and part != ".ci") or part in {"build", "dist", "__pycache__", "topics-data"}
         for part in path.parts[:-1]
     )
+
+
+def test_the_changelog_has_one_line_for_each_change() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    entries = lines[lines.index("## [Unreleased]") :]
+    assert [line for line in entries if line and not line.startswith(("- ", "## ", "### ", "The first release."))] == []
+    assert [line for line in entries if len(line) > 240] == []

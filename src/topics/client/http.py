@@ -1,6 +1,6 @@
 """HTTP/1.1 without sockets: requests as bytes, and responses read from any pieces. Both clients use it.
 
-httptools parses the responses. docs/decisions/0026-client-connection.md says why this is not an HTTP library.
+httptools parses the responses. docs/decisions/0023-client-connection.md says why this is not an HTTP library.
 """
 
 import httptools

@@ -116,7 +116,7 @@ def _write_rows(pa: Any, fs: FileSystem, path: str, pages: Sequence[Page]) -> tu
 
     A few batches are converted, written and freed before the next ones: touching new memory was a third of the cost of
     sealing when the whole file was built first. (0.17 us per record; 0.29 with one conversion and write per batch:
-    docs/decisions/0017-sealing-beside-writers.md.)
+    docs/decisions/0014-sealing-holds-the-gil-briefly.md.)
 
     Arrow requires the footer metadata before the first batch. It gets a placeholder of the right length, which is replaced by
     the checksums before the footer is written.

@@ -21,7 +21,7 @@ queued commits fail with it, because their seqs follow those it releases.
 
 A commit that needs a sync and is submitted while a sync runs is written when that sync ends: earlier would only make more
 and smaller writes. Small syncs that take at most a millisecond, as on disks with a power-safe cache, run on the loop;
-others run in a thread (docs/decisions/0014-syncs-on-the-spot.md). A slow sync moves the next thousand to the thread.
+others run in a thread (docs/decisions/0011-short-syncs-on-the-event-loop.md). A slow sync moves the next thousand to the thread.
 
 A reply callback may submit new commits; they join the next turn.
 """

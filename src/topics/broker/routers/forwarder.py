@@ -7,7 +7,7 @@ Copies are not logged. The fact says which records of the source were copied and
 them again (`log/router_copies.py`). So a copy has the same seq, time and text after any crash. The cursor of the router is in the same
 fact as the copies. All routers of a source with the same cursor share one fact.
 
-What must hold so that recovery finds the records of the source (docs/decisions/0006-router-copies.md):
+What must hold so that recovery finds the records of the source (docs/decisions/0006-router-copies-are-not-logged.md):
 
   - The frame of the source's records is in the log before the fact: a power cut loses the fact first.
   - No run is in flight while a snapshot takes the images of topics that routers connect. So a snapshot holds a copy, or the

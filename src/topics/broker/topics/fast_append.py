@@ -6,7 +6,7 @@ only when the other steps have nothing to decide: no commit is queued or waits f
 needs no sync. Otherwise `write` returns False and has changed nothing.
 
 16 writers of single records, with sockets: the steps that are saved are a third of the processor time of a write
-(docs/decisions/0016-once-a-turn.md).
+(docs/decisions/0013-fast-append.md).
 """
 
 from collections.abc import Sequence
