@@ -34,7 +34,6 @@ ALLOWED: dict[str, int] = {
     "docs/changes.md": 3,
     "docs/http.md": 3,
     "docs/pipeline.md": 8,
-    "src/topics/broker/durability/recovery.py": 1,
     "src/topics/broker/topics/read.py": 2,
     "src/topics/console/lib/live.js": 1,
     "src/topics/console/lib/table.js": 1,
