@@ -27,7 +27,7 @@ def test_sealed_and_hot_records_are_one_page_without_deleted_ones() -> None:
     under_test = BrokerUnderTest()
     under_test.append("t", *[{"data": n, "tag": f"t{n}"} for n in range(4)])
     topic = under_test.broker.topic("t")
-    under_test.broker.checkpointer.seal(topic, topic.partitions[0])
+    under_test.broker.sealer.seal(topic, topic.partitions[0])
     under_test.runtime.run()
     under_test.append("t", {"data": 4, "tag": "t4"})
     under_test.ask(under_test.broker.delete_records, "t", None, TagMatch("t2", False), 0)
