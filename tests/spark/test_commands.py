@@ -15,7 +15,7 @@ from topics.client import Client
 from topics.testing.server import running_server
 
 # A JVM starts slowly on a machine with other work.
-SPARK_PATIENCE_S = 150.0
+SPARK_PATIENCE_S = 300.0
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2 * SPARK_PATIENCE_S)]
 TABLE = "shop.orders"
 
