@@ -9,8 +9,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-from msgspec import Struct
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from tools.console_data import fill, hold_jobs, report
@@ -30,7 +30,7 @@ DESKTOP = ViewportSize(width=1440, height=900)
 PHONE = ViewportSize(width=390, height=844)
 
 
-class Picture(Struct):
+class Picture(NamedTuple):
     """An address, and a text that the page shows when it is ready. `settle_ms`: how long its charts are filled."""
 
     address: str

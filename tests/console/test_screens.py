@@ -34,7 +34,7 @@ SCREENS = {
     "/groups/orders/billing": "Lag in records",
     "/routes": "orders-to-audit",
     "/pipelines": "expected DOUBLE, got VARCHAR",
-    "/live": "No live connections",
+    "/live": "Live connections",
     "/sql?q=SELECT+topic_id+FROM+system.topics": "metrics.hourly",
     "/settings": "every client of this server may do everything",
     "/settings?tab=health": "Nothing fails",
