@@ -29,19 +29,7 @@ def _topics(api: Api, chance: random.Random, count: int) -> None:
     api.put("/v0/topics/sensor.readings", {"partitions": 4, "ttl_ms": 86_400_000})
     for start in range(0, count, 50):
         numbers = range(start, min(count, start + 50))
-        orders = [
-            {
-                "data": {
-                    "order_id": 10_000 + number,
-                    "customer": chance.choice(["ada", "grace", "linus", "barbara"]),
-                    "total": round(chance.uniform(5, 400), 2),
-                    "items": [{"sku": f"sku-{chance.randrange(90)}", "quantity": chance.randrange(1, 5)}],
-                },
-                "tag": f"customer-{number % 7}",
-                "meta": {"trace": f"{chance.randrange(1 << 32):08x}"},
-            }
-            for number in numbers
-        ]
+        orders = [order(chance, number) for number in numbers]
         _records(api, "orders", orders, node="shop-1")
         _records(
             api, "clicks", [{"data": {"page": f"/product/{number}", "ms": chance.randrange(900)}} for number in numbers]
@@ -56,6 +44,20 @@ def _topics(api: Api, chance: random.Random, count: int) -> None:
     api.post("/v0/topics/orders/delete", {"match": "customer-3"})
     for name in ("audit.logins", "audit.changes", "mail.outbox", "metrics.raw", "metrics.hourly"):
         _records(api, name, [{"data": {"n": number}} for number in range(20)])
+
+
+def order(chance: random.Random, number: int) -> dict[str, Any]:
+    """A record of the topic orders."""
+    return {
+        "data": {
+            "order_id": 10_000 + number,
+            "customer": chance.choice(["ada", "grace", "linus", "barbara"]),
+            "total": round(chance.uniform(5, 400), 2),
+            "items": [{"sku": f"sku-{chance.randrange(90)}", "quantity": chance.randrange(1, 5)}],
+        },
+        "tag": f"customer-{number % 7}",
+        "meta": {"trace": f"{chance.randrange(1 << 32):08x}"},
+    }
 
 
 def _queue(api: Api) -> None:

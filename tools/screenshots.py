@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
-from tools.console_data import fill, hold_jobs, report
+from tools.console_data import fill, hold_jobs, order, report
 from topics.server.ops.settings import load_settings
 from topics.testing.chromium import Chromium
 from topics.testing.http import Api
@@ -132,6 +132,9 @@ def send_traffic(url: str, stop: threading.Event) -> None:
             api.post("/v0/topics/clicks", {"records": clicks})
             readings = [{"data": {"celsius": 20 + chance.randrange(9)}} for _ in range(size // 4)]
             api.post("/v0/topics/sensor.readings", {"records": readings, "partition": wave % 4})
+            orders = [order(chance, 20_000 + 3 * wave + number) for number in range(chance.randrange(3))]
+            if orders:
+                api.post("/v0/topics/orders", {"records": orders, "node": "shop-1"})
             api.post("/v0/topics/metrics.hourly/diff", {"limit": size})
             api.post("/v0/topics/clicks/diff", {"from_seq": 0, "limit": size})
             jobs = [{"data": {"to": f"user-{number}@example.com"}} for number in range(chance.randrange(1, 4))]

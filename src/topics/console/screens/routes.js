@@ -172,7 +172,7 @@ function draw(place, routers, routes) {
   const labels = links
     .filter(({ edge }) => edge.label)
     .map(({ edge, middle }) =>
-      svg("text", { class: "edge-label", x: middle.x, y: middle.y - 5, "text-anchor": "middle" }, edge.label),
+      svg("text", { class: "edge-label", x: middle.x, y: middle.y - 7, "text-anchor": "middle" }, edge.label),
     );
   const parts = [...lines, ...labels];
   for (const node of nodes) {
