@@ -73,7 +73,7 @@ def select(partition: Partition, after: int, bound: int, most_records: int, most
         except CorruptStorage:
             if not seqs:
                 raise
-            # What stands before the damaged records is copied first.
+            # The records before the damaged ones are copied first.
             return Selection(first, seqs[-1], _run(seqs))
         last = min(page.last_seq, bound)
         flags = segment.flags_between(seq, last)

@@ -22,7 +22,7 @@ from topics.engine.segment import Segment
 
 
 class Position(Struct, frozen=True, gc=False):
-    """Where a group stands in a partition."""
+    """The position of a group in a partition."""
 
     start: int
     acked: int = 0

@@ -4,7 +4,7 @@
 
 Claims take neighbouring records of a page one after the other, so the columns of the last few pages are kept apart
 (taking a page of 256 records apart costs 8 us). Fresh neighbours without tag, node and meta are put together from three
-pieces each with one join: what stands before the token of the lease id depends on the seq alone and is made for a
+pieces each with one join: the text before the token of the lease id depends on the seq alone and is made for a
 thousand seqs at once, what follows up to the data is the same for all (16 jobs: 2 us against 6).
 """
 
@@ -161,7 +161,7 @@ def _taken_apart(page: Page) -> Columns:
 
 
 def _middles(delivery: Delivery, times: Sequence[int]) -> list[bytes]:
-    """What stands between the seq in the lease id and the data of jobs that are delivered for the first time."""
+    """The text between the seq in the lease id and the data of jobs that are delivered for the first time."""
     form = b'%b","deadline":%d,"$ts":%%d,"deliveries":1,"data":' % (delivery.token, delivery.deadline)
     # Times never fall, so equal ends mean equal times.
     if times[0] == times[-1]:

@@ -362,10 +362,10 @@ class Partition:
             self._drop_below(self.evict_floor)
 
     def apply_sealed(self, sealed: Segment) -> None:
-        """A sealed segment stands in for the hot records it was made of. What is gone there is gone here.
+        """A sealed segment replaces the hot records it was made of. Records that are deleted there are deleted here.
 
         Live, those records make up one closed hot segment. In replay they may be the middle of a larger one, because
-        the sealed segments around them are gone from the disk; what stands before and behind stays hot. And the sealed
+        the sealed segments around them are gone from the disk; the records before and after them stay hot. And the sealed
         one may know of deletes that are replayed only later.
         """
         kept: list[Segment] = []
@@ -1226,7 +1226,7 @@ class Partition:
         return Read(b",".join(texts), limit - left, last, last - start + 1, None)
 
     def _usual_text(self, page: Page, start: int, count: int) -> bytes:
-        # Keyed by the run of seqs, not by the object: folding makes new pages, a sealed page is read anew each time.
+        # Keyed by the run of seqs, not by the object: folding makes new pages, a sealed page is read again each time.
         key = (self.topic_id, self.number, page.first_seq, page.count)
         rendering: Rendering | None = self._texts.get(key)
         if rendering is None:

@@ -4,8 +4,8 @@
 together from constant pieces, numbers taken from a table, and the client's bytes, with one join for all: 0.1 us a
 record against 0.3 when each is formatted by itself. Other forms are rendered record by record.
 
-What is sealed stands in columns of a file, where the client's bytes need not be taken apart at all: `record_heads` makes
-what stands before each of them, in bulk, and the columns are put behind it where they are.
+Sealed records are columns of a file, and the client's bytes are used as they are: `record_heads` makes the text before
+each of them, in bulk, and the columns follow it.
 """
 
 from collections.abc import Collection

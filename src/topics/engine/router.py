@@ -217,7 +217,7 @@ class Routers:
             kept.prune(self._looked_at(topic_id, partition))
 
     def _looked_at(self, topic_id: int, partition: int) -> int:
-        """What stands below has been looked at by every router of the topic that is in its cycle."""
+        """Records below this seq have been examined by every router of the topic that is in its cycle."""
         return min([each.cursors[partition] + 1 for each in self.by_source[topic_id] if each.cycle], default=1 << 63)
 
     def find_cycles(self) -> None:

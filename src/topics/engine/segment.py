@@ -349,8 +349,8 @@ class Segment(ABC):
         return len(positions), size
 
     def kill_runs(self, runs: list[tuple[int, int]]) -> tuple[int, int]:
-        """The same as `kill` for runs (first seq and first behind) that lie within: what is finished together stands together."""
-        # What stands alone is killed in one go (7 jobs: 3 us instead of 14).
+        """The same as `kill` for runs (first seq and first behind) that lie within: jobs that finish together are neighbours."""
+        # Single seqs are killed in one go (7 jobs: 3 us instead of 14).
         alone = [first for first, stop in runs if stop - first == 1]
         count, size = self.kill(alone) if alone else (0, 0)
         if len(alone) < len(runs):

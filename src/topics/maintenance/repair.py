@@ -17,7 +17,7 @@ What can be read of a segment:
     the delete flags              nothing: deleted records would come back
     an entry of a pack            nothing; the other entries of the pack are not touched, and its file stays. A copy is kept
 
-A damaged snapshot next to a whole one is moved to `damaged/` as well, and snapshots are taken anew.
+A damaged snapshot next to a whole one is moved to `damaged/` as well, and new snapshots are taken.
 """
 
 from collections.abc import Callable, Iterator, Sequence

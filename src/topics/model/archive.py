@@ -23,7 +23,7 @@ MAX_VACUUM_HOURS = 87_600
 
 
 class ArchiveOptions(Struct, frozen=True):
-    """What was asked for. `freshness_ms`: how old a record may be before it stands in the table.
+    """What was asked for. `freshness_ms`: how old a record may be before it is in the table.
 
     The table's small files are put together every `compact_interval_ms`, and files it does not need any more are removed
     when they are `vacuum_hours` old; 0 for never.
@@ -49,7 +49,7 @@ class ArchiveOptions(Struct, frozen=True):
 
 
 class ArchivedTo(Struct, array_like=True, frozen=True):
-    """Every record of the partition below `next_seq` stands in the table, or was gone before it could."""
+    """Every record of the partition below `next_seq` is in the table, or was lost before it was archived."""
 
     partition: int
     epoch: int

@@ -121,7 +121,7 @@ class Evicted(Struct, array_like=True, tag=7):
 
 
 class Sealed(Struct, array_like=True, tag=8):
-    """A run of records now stands in a sealed segment, synced before this fact was written."""
+    """A run of records is now in a sealed segment, synced before this fact was written."""
 
     topic_id: int
     partition: int
@@ -177,7 +177,7 @@ class Repaired(Struct, array_like=True, tag=12):
 
 
 class GroupMoved(Struct, array_like=True, tag=40):
-    """A consumer group stands here in a partition from now on, wherever it stood before.
+    """A consumer group has this position in a partition from now on, whatever it was before.
 
     `start` is where it was pinned or put; everything up to `acked` is done (0: nothing yet).
     """
@@ -319,7 +319,7 @@ class Fenced(Struct, array_like=True, tag=53):
 
 
 class RouterCreated(Struct, array_like=True, tag=30):
-    """A router forwards what stands behind `cursors` (one per partition of the source) from here on.
+    """A router forwards the records after `cursors` (one per partition of the source) from now on.
 
     Up to `known_to` its dest may hold copies from an earlier life of the router.
     """
@@ -414,7 +414,7 @@ class ArchiveSet(Struct, array_like=True, tag=63):
 
 
 class ArchiveCleared(Struct, array_like=True, tag=64):
-    """The topic's records go nowhere any more. What stands in the table stays there."""
+    """The topic is not archived any more. Records in the table stay there."""
 
     topic_id: int
     version: int

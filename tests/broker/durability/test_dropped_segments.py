@@ -57,7 +57,7 @@ def test_segments_no_snapshot_names_leave_at_once() -> None:
     assert under_test.after_kill().datas("log") == under_test.datas("log")
 
 
-def test_a_segment_sealed_anew_after_an_end_is_not_taken_for_its_predecessor() -> None:
+def test_a_segment_sealed_again_after_an_end_is_not_taken_for_its_predecessor() -> None:
     under_test = BrokerUnderTest()
     under_test.configure("log", cap_records=30)
     write(under_test, 30)

@@ -134,7 +134,7 @@ def test_changes_that_wait_for_the_end_of_their_topic_are_marked_in_the_next_of_
     assert len(again.datas(name)) == 1
 
 
-def test_changes_that_wait_for_the_end_of_their_topic_make_it_anew() -> None:
+def test_changes_that_wait_for_the_end_of_their_topic_create_it_again() -> None:
     under_test = BrokerUnderTest()
     event = {"op": "insert", "key": {"id": 1}, "after": {"id": 1}, "position": 1}
     events = decode_changes(msgspec.json.encode([event]), Defaults(1), 1000)

@@ -187,7 +187,7 @@ def test_facts_about_a_topic_that_is_gone_raise_the_version_and_nothing_else() -
     assert (state.archived, state.versions.archives.now) == ({}, 3)
 
 
-def test_the_next_topic_of_the_name_has_no_archive_and_begins_anew_with_one() -> None:
+def test_the_next_topic_of_the_name_has_no_archive_and_begins_with_a_new_one() -> None:
     site = BrokerUnderTest()
     site.append("t", 1, 2)
     put(site, "t", A)

@@ -17,7 +17,7 @@ __all__ = ["Answer", "ReadRequest", "View", "continued", "joined", "read"]
 
 
 class ReadRequest(Struct, frozen=True):
-    """Where a reader stands and what it wants."""
+    """The cursor of a reader and what it asks for."""
 
     topic: str
     from_seq: int
@@ -43,7 +43,7 @@ class Answer(Struct):
 
     @property
     def nothing(self) -> bool:
-        """The reader stands at the tail and there is nothing to tell it."""
+        """The reader is at the tail and there is nothing to deliver."""
         read = self.read
         return not read.count and read.tombstone is None and read.next_from_seq >= self.head_seq
 
