@@ -11,12 +11,22 @@ import msgspec
 import pytest
 
 from tests.server.house import House, in_house, raw
+from topics.api.live import PublishMessage
 from topics.api.operation import Operation
 from topics.api.operations import BY_NAME
-from topics.model.batch import AppendRecord
+from topics.api.tables import ChangesBody
+from topics.broker.topics.feed import Feed
+from topics.model.batch import AppendBody, AppendRecord, Batch, decode_batch
+from topics.model.change import Defaults, decode_changes, decode_large_changes
 from topics.model.large_batch import LARGE_BODY_BYTES
+from topics.model.steps import finish
 from topics.server import handlers
+from topics.server.auth.authorization import EVERYONE
+from topics.server.auth.permissions import Access
+from topics.server.live.commands import Commands
 from topics.server.operations import DECODERS, FACTORIES
+from topics.server.service import Service
+from topics.testing.broker import BrokerBench
 
 handlers.register()
 
@@ -84,3 +94,82 @@ async def test_decoder_agrees_with_the_declaration(house: House, case: str) -> N
         if (not accepted and refusal["code"] != "invalid_request") or (accepted and refused_for_type):
             disagree.append((text[-200:], accepted, answer.status, refusal))
     assert disagree == []
+
+
+# Values of the fields of an append that differ from the defaults.
+APPEND_VALUES: dict[str, Any] = {
+    "node": "n",
+    "idempotency_key": "k",
+    "create": True,
+    "config": {"ttl_ms": 5},
+    "disable_backpressure": True,
+    "partition": 3,
+    "partition_key": "p",
+}
+RECORD_VALUES: dict[str, Any] = {"data": [1], "tag": "t", "node": "m", "meta": {"a": 1}, "delay_ms": 7}
+
+
+def test_every_field_of_an_append_has_a_value_to_compare() -> None:
+    assert set(APPEND_VALUES) == set(AppendBody.__struct_encode_fields__) - {"records"}
+    assert set(RECORD_VALUES) == set(AppendRecord.__struct_encode_fields__)
+
+
+PUBLISHES = [
+    {"records": [{"data": 1}]},
+    *[{"records": [{"data": 1}], name: value} for name, value in APPEND_VALUES.items()],
+    *[{"records": [{"data": 1}, {"data": 2, name: value}]} for name, value in RECORD_VALUES.items()],
+]
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("body", PUBLISHES, ids=lambda body: ",".join([*body, *body["records"][-1]]))
+def test_a_publish_has_the_values_of_an_append(
+    body: dict[str, Any], large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = BrokerBench()
+    written: list[tuple[str, Batch]] = []
+    monkeypatch.setattr(
+        type(bench.broker), "append", lambda _broker, name, batch, _reply: written.append((name, batch))
+    )
+    service = Service()
+    commands = Commands(
+        Access(service, bench.broker, EVERYONE), Feed(bench.broker), lambda _: None, lambda: None, lambda: None
+    )
+    if large:
+        body = {**body, "records": [*body["records"], {"data": LARGE}]}
+    message = json.dumps({**body, "op": "publish", "topic": "t", "return_seqs": False}).encode()
+    assert (len(message) >= LARGE_BODY_BYTES) is large
+    commands.add(message)
+    bench.runtime.run()
+    declared = msgspec.json.decode(message, type=PublishMessage)
+    ((name, batch),) = written
+    assert name == declared.topic
+    expected = decode_batch(json.dumps(body).encode(), bench.broker.limits)
+    for field in ("count", "key", "create", "config", "disable_backpressure", "partition", "partition_key", "delays"):
+        assert getattr(batch, field) == getattr(expected, field), field
+    for column in ("data", "metas", "nodes", "tags"):
+        values = [getattr(part, column) for part in batch.parts()]
+        assert [getattr(part, column) for part in expected.parts()] == values, column
+
+
+CHANGES = [{"op": "insert", "key": {"id": number}, "after": {"id": number}} for number in range(3)]
+
+
+@pytest.mark.parametrize("fields", [{}, {"source": "s"}, {"key_columns": ["id"]}], ids=str)
+def test_changes_have_the_same_values_in_small_and_large_bodies(fields: dict[str, Any]) -> None:
+    events: list[dict[str, Any]] = CHANGES
+    if "key_columns" in fields:
+        events = [{"op": "insert", "after": event["after"]} for event in CHANGES]
+    text = json.dumps({"changes": events, **fields}).encode()
+    declared = msgspec.json.decode(text, type=ChangesBody)
+    defaults = Defaults(5, (), "", 1 << 20)
+    small = decode_changes(text, defaults, 100)
+    assert len(small.changes) == len(declared.changes)
+    assert small.refused == []
+    assert [json.loads(msgspec.json.encode(change.key)) for change in small.changes] == [
+        event["after"] for event in events
+    ]
+    assert {change.source for change in small.changes} == {declared.source}
+    large = finish(decode_large_changes(text, defaults, 100))
+    assert (large.refused, large.tombstones) == (small.refused, small.tombstones)
+    assert msgspec.json.encode(large.changes) == msgspec.json.encode(small.changes)
