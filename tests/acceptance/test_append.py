@@ -141,7 +141,7 @@ def test_times_never_fall_with_the_seq(topic: TopicApi) -> None:
 # Nodes, tags, meta
 
 
-def test_a_record_says_whose_it_is_only_when_it_was_told(topic: TopicApi) -> None:
+def test_a_record_has_a_node_only_if_one_was_sent(topic: TopicApi) -> None:
     topic.append_records(
         {"data": 1},
         {"data": 2, "node": "b", "tag": "t", "meta": {"k": 1}},

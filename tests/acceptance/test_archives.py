@@ -1,4 +1,4 @@
-"""Archives of topics over HTTP and SQL: set, shown, listed, told how far they are, and cleared."""
+"""Archives of topics over HTTP and SQL: set, shown, listed, given their progress, and cleared."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -92,7 +92,7 @@ def test_progress_is_kept_and_never_goes_back(api: Api, topic: TopicApi, archive
     assert found is not None
     assert (found["lag_records"], found["table_version"]) == (0, 9)
     succeeded(api.put(archive, {"uri": uri + "/", "freshness_ms": 2000}))
-    assert succeeded(api.get(archive))["archived"] == place(4), "the same table stands where it stood"
+    assert succeeded(api.get(archive))["archived"] == place(4), "the position in the same table is unchanged"
     succeeded(api.put(archive, {"uri": uri + "2"}))
     found = succeeded(api.get(archive))
     assert (found["archived"], found["table_version"], found["updated_ts"]) == ([], None, None), "another table"

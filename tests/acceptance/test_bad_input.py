@@ -361,7 +361,7 @@ def test_a_known_path_names_the_methods_that_work(api: Api, path: str, allowed: 
         assert set(answer.headers["allow"].split(", ")) == allowed
 
 
-def test_a_method_nobody_knows_is_not_allowed(api: Api) -> None:
+def test_unknown_method_is_not_allowed(api: Api) -> None:
     refused(api.send("BREW", "/v0/topics/a", b"{}", JSON_TYPE), 405, "method_not_allowed")
 
 

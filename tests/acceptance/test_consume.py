@@ -98,12 +98,12 @@ def test_a_message_has_every_field_of_the_contract(topic: TopicApi, group: Group
     }
 
 
-def test_a_change_event_is_told_by_its_meta(topic: TopicApi, group: GroupApi) -> None:
+def test_a_change_event_is_recognized_by_its_meta(topic: TopicApi, group: GroupApi) -> None:
     meta = {"source_table": "chat.messages", "op": "delete", "payload_mode": "key", "message_id": "01J"}
     topic.append_records({"data": {"id": 7}, "meta": meta})
     (message,) = group.consume()["messages"]
-    told = {name: message[name] for name in ("source_table", "op", "payload_mode", "message_id")}
-    assert told == {"source_table": "chat.messages", "op": "Delete", "payload_mode": "Key", "message_id": "01J"}
+    fields = {name: message[name] for name in ("source_table", "op", "payload_mode", "message_id")}
+    assert fields == {"source_table": "chat.messages", "op": "Delete", "payload_mode": "Key", "message_id": "01J"}
 
 
 def test_the_payload_is_byte_for_byte(topic: TopicApi, group: GroupApi) -> None:
@@ -200,7 +200,7 @@ def test_earliest_however_it_is_written_and_by_default(topic: TopicApi, group: G
     assert group.offsets(word) == [1]
 
 
-def test_an_older_ack_never_rewinds_and_answers_what_stands(topic: TopicApi, group: GroupApi) -> None:
+def test_an_older_ack_never_rewinds_and_answers_the_position(topic: TopicApi, group: GroupApi) -> None:
     topic.append(1, 2, 3)
     assert [group.ack(3), group.ack(1), group.ack(0), group.ack(3)] == [3, 3, 3, 3]
     assert group.offsets() == []
@@ -253,7 +253,7 @@ def test_a_recreated_topic_inherits_no_group(topic: TopicApi, group: GroupApi) -
     assert group.offsets() == [1]
 
 
-def test_a_group_below_the_floor_is_told_exactly_what_it_lost(topic: TopicApi, group: GroupApi) -> None:
+def test_a_group_below_the_floor_gets_the_exact_range_that_it_lost(topic: TopicApi, group: GroupApi) -> None:
     topic.configure(cap_records=3)
     topic.append(1, 2)
     group.ack(1)
@@ -267,7 +267,7 @@ def test_a_group_below_the_floor_is_told_exactly_what_it_lost(topic: TopicApi, g
     assert group.consume()["tombstone"] is None
 
 
-def test_a_group_that_lost_everything_is_told_and_then_waits(topic: TopicApi, group: GroupApi) -> None:
+def test_a_group_that_lost_everything_gets_a_tombstone_and_then_waits(topic: TopicApi, group: GroupApi) -> None:
     topic.configure(ttl_ms=30)
     group.topic.append(1, 2, 3)
     group.offsets({"Offset": 1})
@@ -279,7 +279,7 @@ def test_a_group_that_lost_everything_is_told_and_then_waits(topic: TopicApi, gr
     assert (found["tombstone"], found["next_offset"]) == (None, 4)
 
 
-def test_a_new_group_is_not_told_of_what_was_lost_before_it(topic: TopicApi, group: GroupApi) -> None:
+def test_a_new_group_gets_no_tombstone_for_earlier_losses(topic: TopicApi, group: GroupApi) -> None:
     topic.configure(cap_records=1)
     topic.append(1)
     topic.append(2)
@@ -648,7 +648,7 @@ def test_an_unknown_topic_is_404_and_not_created(topic: TopicApi, group: GroupAp
 
 def test_an_unknown_group_cannot_be_moved(topic: TopicApi, group: GroupApi) -> None:
     topic.append(1)
-    body = {"topic": topic.name, "group_id": "nobody", "to": "Latest"}
+    body = {"topic": topic.name, "group_id": "absent", "to": "Latest"}
     refused(topic.api.post("/api/topics/seek", body), 404, "group_not_found")
 
 

@@ -1,4 +1,4 @@
-"""What a group was told is still true when the process was killed in the middle."""
+"""Acknowledged positions of a group survive a kill of the process."""
 
 import os
 import signal

@@ -46,7 +46,7 @@ def test_describe_answers_where_every_partition_begins_and_ends(topic: TopicApi)
     refused(topic.api.post("/v0/heads", {"topics": many, "describe": True}), 400, "invalid_request")
 
 
-def test_what_does_not_exist_is_told_at_once(topic: TopicApi) -> None:
+def test_absent_topic_is_answered_at_once(topic: TopicApi) -> None:
     topic.configure(partitions=2)
     found = heads(topic, {topic.name: {"0": 0, "5": 0}, "nowhere": {"0": 0}}, wait_ms=LONG_MS)
     assert found["nowhere"] is None
@@ -54,7 +54,7 @@ def test_what_does_not_exist_is_told_at_once(topic: TopicApi) -> None:
 
 
 @pytest.mark.parametrize("known", [{"0": 1, "1": 3}, {"0": 1, "1": 0}, {"0": 5, "1": 1}])
-def test_whoever_knows_something_else_than_there_is_does_not_wait(topic: TopicApi, known: dict[str, int]) -> None:
+def test_a_head_that_differs_is_answered_at_once(topic: TopicApi, known: dict[str, int]) -> None:
     topic.configure(partitions=2)
     for number in (0, 1):
         topic.append(number, partition=number)
@@ -79,7 +79,7 @@ def test_a_topic_that_is_dropped_answers(topic: TopicApi) -> None:
     assert succeeded(future.result(20))["topics"] == {topic.name: None}
 
 
-def test_an_append_to_a_partition_nobody_asked_for_is_no_answer(topic: TopicApi) -> None:
+def test_an_append_to_another_partition_does_not_end_the_wait(topic: TopicApi) -> None:
     topic.configure(partitions=2)
     future = waiting(topic, {topic.name: {"0": 0}})
     topic.append("elsewhere", partition=1)

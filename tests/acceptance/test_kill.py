@@ -1,6 +1,6 @@
-"""The real process: killed under load again and again, told to stop, and started twice on one directory.
+"""The real process: killed under load again and again, stopped by a signal, and started twice on one directory.
 
-Writers note what was acknowledged. After each kill the server is started anew on the same directory and everything that
+Writers note what was acknowledged. After each kill the server is started again on the same directory and everything that
 was acknowledged must be there, byte for byte, under its seq.
 """
 

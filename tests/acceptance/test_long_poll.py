@@ -1,4 +1,4 @@
-"""A reader at the tail may wait: the append itself wakes it, and nobody else is held up meanwhile."""
+"""A reader at the tail may wait: the append itself wakes it, and no other request is delayed."""
 
 import socket
 import threading
@@ -94,7 +94,7 @@ def test_a_reader_of_another_topic_is_not_woken(empty: TopicApi) -> None:
     assert seqs_of(waiting.diff()) == [1]
 
 
-def test_waiting_readers_hold_nobody_up(empty: TopicApi) -> None:
+def test_waiting_readers_delay_no_other_request(empty: TopicApi) -> None:
     readers = [Waiting(empty, 0) for _ in range(20)]
     other = TopicApi(empty.api, empty.name + ".other")
     for n in range(20):
@@ -144,7 +144,7 @@ def test_wait_is_clamped_not_refused(empty: TopicApi) -> None:
     assert seqs_of(waiting.diff()) == [1]
 
 
-def test_a_reader_with_something_to_be_told_does_not_wait(topic: TopicApi) -> None:
+def test_a_reader_with_a_tombstone_does_not_wait(topic: TopicApi) -> None:
     topic.configure(cap_records=1)
     topic.append(1)
     topic.append(2)

@@ -59,11 +59,11 @@ def test_a_pipeline_reports_is_shown_and_is_forgotten(api: Api, name: str, path:
     succeeded(api.put(path, REPORT))
 
 
-def test_a_stop_is_told_with_the_answers_until_it_is_done(api: Api, path: str) -> None:
+def test_a_stop_is_in_the_answers_until_it_is_done(api: Api, path: str) -> None:
     refused(api.post(f"{path}/stop", {}), 404, "not_found")
     succeeded(api.put(path, REPORT))
-    told = succeeded(api.send("POST", f"{path}/stop"))
-    assert (told["stop"], told["state"]) == (True, "running")
+    answer = succeeded(api.send("POST", f"{path}/stop"))
+    assert (answer["stop"], answer["state"]) == (True, "running")
     assert succeeded(api.get(path))["stop"] is True
     for state in ("running", "stopping"):
         assert succeeded(api.put(path, {**REPORT, "state": state}))["stop"] is True

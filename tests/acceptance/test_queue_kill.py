@@ -1,6 +1,6 @@
 """A queue whose process is killed under load, again and again, with several workers at it.
 
-Workers note what they were told before the server went away. After each start: what was acked is gone, a dead letter is in
+Workers note the responses they got before the server was killed. After each start: what was acked is gone, a dead letter is in
 one place and there once, and leases are either all still held, by whom and under which id they were, or all over.
 """
 
@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 class Ledger:
-    """What everybody was told."""
+    """The responses of all workers."""
 
     def __init__(self) -> None:
         self.appended: set[int] = set()
@@ -86,7 +86,7 @@ class Worker(Client):
     def work(self) -> None:
         ledger = self.ledger
         jobs = self.post("/claim", {"node": self.name, "max": 4, "lease_ms": 600_000, "wait_ms": 1000})["claimed"]
-        # Nobody else has these, or two workers would settle the same job, which is noticed below.
+        # No other worker has these, or two workers would settle the same job, which is noticed below.
         for job in jobs:
             assert job["$seq"] not in ledger.acked, "an acked job returned"
             assert job["deliveries"] <= MAX_DELIVERIES

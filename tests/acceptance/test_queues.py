@@ -312,7 +312,7 @@ def test_a_claim_waits_for_an_append_a_nack_and_an_expiry(queue: QueueApi) -> No
         assert waiting.result(20)[0]["deliveries"] == 3
 
 
-def test_a_wait_ends_in_time_and_hinders_nobody(queue: QueueApi) -> None:
+def test_a_wait_ends_in_time_and_delays_no_other_request(queue: QueueApi) -> None:
     body = queue.claim(wait_ms=120)
     assert body["count"] == 0
     assert 100 <= body["performance"]["server_total_ms"] < 10_000

@@ -110,7 +110,7 @@ def test_every_class_keeps_its_config_and_never_hands_out_a_seq_twice(house: Hou
 
 
 def test_payloads_of_an_ephemeral_topic_never_reach_the_directory(house: House, tmp_path: Path) -> None:
-    secret = "a-payload-nobody-may-find"
+    secret = "a-payload-to-be-removed"
     with house.open() as topic:
         topic.configure(durability="ephemeral")
         for _ in range(100):

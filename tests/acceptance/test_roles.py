@@ -79,7 +79,7 @@ def sql(api: Api, text: str) -> Answer:
 
 @pytest.fixture
 def ask(guarded_url: str) -> Iterator[Api]:
-    """Somebody without credentials of their own."""
+    """A client without credentials."""
     with Api(guarded_url) as api:
         yield api
 
@@ -92,7 +92,7 @@ def ask(guarded_url: str) -> Iterator[Api]:
     [
         {},
         basic("dba", "wrong"),
-        basic("nobody"),
+        basic("absent"),
         basic("dba", "x" * 2000),
         {"Authorization": "Basic"},
         {"Authorization": "Basic !!!"},
@@ -143,7 +143,7 @@ def test_a_bad_login_body_is_400(ask: Api, body: bytes) -> None:
 
 
 def token(role: Any = "dba", key: Any = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
-    whole = {"sub": "somebody", "role": role, "exp": int(time.time()) + 60} | claims
+    whole = {"sub": "user", "role": role, "exp": int(time.time()) + 60} | claims
     return jwt.encode({name: value for name, value in whole.items() if value is not None}, key, algorithm=algorithm)
 
 
@@ -179,7 +179,7 @@ def test_tokens_that_are_not_to_be_believed_are_401(ask: Api, key_pair: rsa.RSAP
         token(role=None),
         token(role=["dba"]),
         token(sub=""),
-        token(iss="topics", sub="nobody"),
+        token(iss="topics", sub="absent"),
         token()[:-3],
         token() + "x",
         unsigned,

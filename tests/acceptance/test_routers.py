@@ -410,7 +410,7 @@ def test_a_full_dest_holds_the_router_up_and_nothing_is_lost(router: RouterApi) 
     assert router.dest.diff(3)["tombstone"] is None
 
 
-def test_what_the_source_dropped_first_is_told_in_dest(router: RouterApi) -> None:
+def test_records_dropped_by_the_source_are_reported_in_dest(router: RouterApi) -> None:
     router.source.configure(cap_records=2)
     router.dest.configure(cap_records=2, discard="reject")
     router.create()

@@ -201,7 +201,7 @@ def test_payload_is_key_unless_said_otherwise(sql: Sql, topic: TopicApi, quoted:
         ("color = 'red'", "color is not an option of a source"),
     ],
 )
-def test_a_bad_option_of_a_source_is_told_from_an_unknown_one(
+def test_bad_and_unknown_options_of_a_source_have_different_errors(
     sql: Sql, topic: TopicApi, quoted: str, options: str, message: str
 ) -> None:
     topic.configure()

@@ -1,11 +1,11 @@
-"""Loss nobody asked for is always told, with its exact range; what was deleted on purpose never is."""
+"""Involuntary loss is reported with its exact range; deletes are not."""
 
 import pytest
 
 from tests.acceptance.topic import TopicApi, seqs_of, wait_until_past
 
 
-def test_a_cursor_below_evicted_records_is_told_the_exact_range(topic: TopicApi) -> None:
+def test_cursor_below_the_evict_floor_gets_the_exact_range(topic: TopicApi) -> None:
     topic.configure(cap_records=4)
     topic.append(*range(4))
     topic.append(*range(4))
@@ -23,7 +23,7 @@ def test_a_cursor_below_evicted_records_is_told_the_exact_range(topic: TopicApi)
     assert (body["next_from_seq"], body["earliest_seq"], body["caught_up"]) == (10, 7, True)
 
 
-def test_a_cursor_exactly_at_the_floor_is_told_nothing(topic: TopicApi) -> None:
+def test_cursor_exactly_at_the_floor_gets_no_tombstone(topic: TopicApi) -> None:
     topic.configure(cap_records=2)
     for n in range(5):
         topic.append(n)
@@ -34,7 +34,7 @@ def test_a_cursor_exactly_at_the_floor_is_told_nothing(topic: TopicApi) -> None:
     assert topic.diff(5)["tombstone"] is None
 
 
-def test_the_same_stale_cursor_is_told_every_time_and_later_pages_are_not(topic: TopicApi) -> None:
+def test_stale_cursor_gets_the_tombstone_every_time_and_later_pages_do_not(topic: TopicApi) -> None:
     topic.configure(cap_records=4)
     for n in range(10):
         topic.append(n)
@@ -46,7 +46,7 @@ def test_the_same_stale_cursor_is_told_every_time_and_later_pages_are_not(topic:
     assert seqs_of(second) == [9, 10]
 
 
-def test_expiry_is_judged_when_somebody_reads(topic: TopicApi) -> None:
+def test_expiry_is_evaluated_at_read(topic: TopicApi) -> None:
     topic.configure(ttl_ms=40)
     topic.append(1, 2, 3)
     ts = topic.diff()["records"][-1]["$ts"]
@@ -197,7 +197,7 @@ def test_the_first_live_seq_never_goes_back(topic: TopicApi) -> None:
         earliest = now
 
 
-def test_a_cursor_from_an_earlier_instance_is_told_that_the_topic_was_recreated(topic: TopicApi) -> None:
+def test_cursor_from_an_earlier_instance_gets_a_recreated_tombstone(topic: TopicApi) -> None:
     topic.append(*range(10))
     topic.drop()
     topic.append("new", "newer")
@@ -225,7 +225,7 @@ def test_reading_an_empty_topic_behind_its_end_reports_no_negative_loss(topic: T
     assert (lost["reason"], lost["gap_from"], lost["gap_to"], lost["missed_estimate"]) == ("recreated", 0, 0, 0)
 
 
-def test_a_cursor_from_an_earlier_instance_is_told_what_the_new_one_has_lost(topic: TopicApi) -> None:
+def test_cursor_from_an_earlier_instance_gets_the_losses_of_the_new_one(topic: TopicApi) -> None:
     topic.append(*range(10))
     topic.drop()
     topic.configure(cap_records=2)

@@ -305,7 +305,7 @@ def test_names_are_case_sensitive(api: Api, name: str) -> None:
 # State
 
 
-def test_a_fresh_topic_is_empty_and_nobody_has_looked(topic: TopicApi) -> None:
+def test_a_new_topic_is_empty_and_has_no_last_read(topic: TopicApi) -> None:
     topic.configure()
     state = topic.state(touch=False)
     del state["performance"]
@@ -442,7 +442,7 @@ def test_page_size_is_100_by_default_and_at_most_1000(small_api: Api, api: Api, 
 
 
 def test_a_prefix_without_topics_is_an_empty_last_page(api: Api) -> None:
-    page = succeeded(api.get("/v0/topics?prefix=zzz.nobody"))
+    page = succeeded(api.get("/v0/topics?prefix=zzz.absent"))
     assert page["topics"] == []
     assert "next_cursor" not in page
 
@@ -496,7 +496,7 @@ def test_deleting_an_absent_topic_is_no_error(topic: TopicApi) -> None:
         }
 
 
-def test_a_recreated_topic_starts_anew(topic: TopicApi) -> None:
+def test_a_recreated_topic_starts_empty(topic: TopicApi) -> None:
     topic.configure(cap_records=5, discard="reject")
     topic.append_records({"data": "old", "tag": "x"}, {"data": "old"}, idempotency_key="k")
     epoch = topic.state()["epoch"]

@@ -1,6 +1,6 @@
 """A client whose machine is suddenly not there: no goodbye, no reset, nothing that could be read from the connection.
 
-A network of its own, whose only link goes down, stands for that. Such a network is a process's; where processes may not have
+A network of its own, whose only link goes down, simulates that. Such a network is a process's; where processes may not have
 one the test is skipped.
 """
 

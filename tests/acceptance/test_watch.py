@@ -246,7 +246,7 @@ def test_payloads_are_sent_byte_for_byte_and_newlines_between_tokens_do_no_harm(
         assert json.loads(text)["records"][0]["meta"] == {"m": 1}
 
 
-def test_losses_are_told_before_what_is_left(api: Api, topic: TopicApi) -> None:
+def test_tombstones_are_sent_before_the_records_that_are_left(api: Api, topic: TopicApi) -> None:
     topic.configure(cap_records=2)
     topic.append(1, 2)
     topic.append(3, 4)
@@ -335,7 +335,7 @@ def test_an_id_that_is_not_ours_changes_nothing(api: Api, topic: TopicApi, token
         assert [record["$seq"] for record in stream.records(1)] == [2]
 
 
-def test_a_client_that_missed_the_end_of_a_topic_is_told_again_and_one_that_saw_it_is_not(
+def test_topic_deleted_is_sent_again_only_to_a_client_that_missed_it(
     api: Api, topic: TopicApi, other: TopicApi
 ) -> None:
     topic.append(1)
@@ -355,7 +355,7 @@ def test_a_client_that_missed_the_end_of_a_topic_is_told_again_and_one_that_saw_
         assert stream.next().data["topic"] == other.name
 
 
-def test_a_topic_made_again_between_two_streams_is_told_once_and_again_only_to_who_missed_it(
+def test_recreation_between_two_streams_is_sent_once_and_again_only_to_a_client_that_missed_it(
     api: Api, topic: TopicApi
 ) -> None:
     topic.append(1, 2, 3)
@@ -373,7 +373,7 @@ def test_a_topic_made_again_between_two_streams_is_told_once_and_again_only_to_w
         assert stream.next().name == "caught-up"
 
 
-def test_a_cursor_that_names_its_epoch_is_told_when_the_topic_is_another_one(api: Api, topic: TopicApi) -> None:
+def test_cursor_with_an_epoch_gets_a_tombstone_when_the_topic_was_recreated(api: Api, topic: TopicApi) -> None:
     topic.append(1, 2)
     epoch = topic.state()["epoch"]
     topic.drop()
@@ -417,7 +417,7 @@ def test_the_id_of_an_event_is_where_a_new_session_may_begin(api: Api, topic: To
         (topic.name, 2, 3),
         (other.name, 0, 1),
     ]
-    # Topics the id knows nothing of begin where they are told to; those it knows and nobody asks for do not matter.
+    # Topics that are not in the id begin where the request says; those in it that the request does not name are ignored.
     third = TopicApi(api, f"{topic.name}-third"[:255])
     third.append(1, 2)
     begun = watch(api, {"topics": {third.name: {"from_seq": 1}, topic.name: {}}, "cursor": first.id})
@@ -594,7 +594,7 @@ def test_a_client_that_reads_nothing_gets_an_error_is_closed_and_resumes_without
     assert seen == list(range(1, 101))
 
 
-def test_a_reader_that_was_stuck_on_a_small_topic_is_told_what_it_missed(servers: Servers) -> None:
+def test_stalled_reader_of_a_small_topic_gets_a_tombstone(servers: Servers) -> None:
     api = servers.start(TOPICS_BUFFER_GRACE_MS="1")
     topic = TopicApi(api, "a")
     topic.configure(cap_records=10)
@@ -633,7 +633,7 @@ def stuck_client(api: Api, url: str) -> socket.socket:
 
 
 def wait_for_a_slot(api: Api, url: str) -> None:
-    """Until a stream can be opened where there was one too many: whoever held the slot has been let go."""
+    """Until a stream can be opened where there was one too many: the stream that held the slot was closed."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with EventStream(api, url) as stream:

@@ -76,7 +76,7 @@ def stack() -> Iterator[ExitStack]:
 # Subscribing
 
 
-def test_a_subscription_is_answered_then_told_the_backlog_then_what_is_new(client: Client, topic: TopicApi) -> None:
+def test_a_subscription_is_answered_then_gets_the_backlog_then_new_records(client: Client, topic: TopicApi) -> None:
     topic.append_records({"data": 1, "node": "n", "tag": "t", "meta": {"m": 1}})
     answer = client.ask(op="subscribe", request_id="s1", topic=topic.name, include_tags=True)
     epoch = topic.state()["epoch"]
@@ -101,8 +101,8 @@ def test_a_map_of_topics_subscribes_to_each_with_its_own_start(client: Client, a
     answer = client.ask(op="subscribe", topics={topic.name: {"from_seq": 1}, other.name: {"tail": True}})
     assert answer["topics"][topic.name]["from_seq"] == 1
     assert answer["topics"][other.name]["from_seq"] == 2
-    told = [client.next() for _ in range(3)]
-    assert [each["data"] for frame in told if frame["op"] == "record" for each in frame["records"]] == [2]
+    received = [client.next() for _ in range(3)]
+    assert [each["data"] for frame in received if frame["op"] == "record" for each in frame["records"]] == [2]
 
 
 def test_tail_and_node_and_limit_hold_for_this_subscription_alone(client: Client, topic: TopicApi) -> None:
@@ -121,7 +121,7 @@ def test_a_second_subscription_to_a_topic_takes_the_place_of_the_first(client: C
     assert set(client.next()["records"][0]) == {"$seq", "$ts"}
 
 
-def test_unsubscribing_ends_what_is_told(client: Client, topic: TopicApi) -> None:
+def test_no_records_follow_an_unsubscribe(client: Client, topic: TopicApi) -> None:
     topic.append(1)
     client.ask(op="subscribe", topic=topic.name, tail=True)
     client.next()
@@ -132,7 +132,7 @@ def test_unsubscribing_ends_what_is_told(client: Client, topic: TopicApi) -> Non
     assert client.ask(op="unsubscribe", topic=topic.name)["op"] == "unsubscribed"
 
 
-def test_losses_and_the_end_of_a_topic_are_told(client: Client, topic: TopicApi) -> None:
+def test_losses_and_the_end_of_a_topic_are_sent(client: Client, topic: TopicApi) -> None:
     topic.configure(cap_records=1)
     topic.append(1)
     topic.append(2)
@@ -214,11 +214,11 @@ def test_commands_are_carried_out_in_order_without_waiting_for_answers(client: C
     client.send(op="publish", request_id=3, topic=f"{topic.name}.not", records=[{"data": 2}], create=False)
     client.send(op="subscribe", request_id=4, topic=topic.name)
     client.send(op="ping", request_id=5)
-    told = [client.next() for _ in range(7)]
-    answers = [message for message in told if "request_id" in message]
+    received = [client.next() for _ in range(7)]
+    answers = [message for message in received if "request_id" in message]
     assert [message["request_id"] for message in answers] == [1, 2, 3, 4, 5]
     assert [message["op"] for message in answers] == ["ack", "ack", "error", "subscribed", "pong"]
-    (record,) = [message for message in told if message["op"] == "record"]
+    (record,) = [message for message in received if message["op"] == "record"]
     assert [each["data"] for each in record["records"]] == [1, 2]
 
 
@@ -422,7 +422,7 @@ def test_sockets_count_as_connections(stack: ExitStack, tmp_path_factory: pytest
 # Slow clients and the end
 
 
-def test_a_socket_that_reads_nothing_is_told_and_closed(
+def test_a_socket_that_reads_nothing_gets_an_error_and_is_closed(
     stack: ExitStack, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     url = start(stack, tmp_path_factory, TOPICS_SLOW_CONSUMER_TIMEOUT_MS="100", TOPICS_MAX_SSE_CONNECTIONS="1")

@@ -260,12 +260,12 @@ def test_a_key_in_the_query_opens_a_stream(tmp_path_factory: pytest.TempPathFact
         owner = QueueApi(Api(url, {"Authorization": "Bearer all"}), "q")
         owner.configure(type="queue")
         owner.append(1)
-        anybody = QueueApi(Api(url), "q")
-        with work(anybody) as stream:
+        without_key = QueueApi(Api(url), "q")
+        with work(without_key) as stream:
             refused(stream.answer, 401, "unauthorized")
         for key in ("r", "w"):
-            with work(anybody, f"node=s&token={key}") as stream:
+            with work(without_key, f"node=s&token={key}") as stream:
                 refused(stream.answer, 403, "forbidden")
-        with work(anybody, "node=s&token=all") as stream:
+        with work(without_key, "node=s&token=all") as stream:
             assert json.dumps(job(stream)["data"]) == "1"
         owner.api.close()

@@ -1,4 +1,4 @@
-"""A whole server in the test's own loop, on a fake disk, with everything inside it within reach."""
+"""A server in the loop of the test, on a fake disk. Tests reach its parts directly."""
 
 import asyncio
 import functools
@@ -118,7 +118,7 @@ def raw(method: str, path: str, body: Any = None, *, key: str | None = None, hea
 def in_house(
     recovered: bool = True, **environment: str
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Run an async test against a fresh server on uvloop. `API_KEYS="k"` stands for TOPICS_API_KEYS, and so on."""
+    """Run an async test against a fresh server on uvloop. `API_KEYS="k"` sets TOPICS_API_KEYS, and so on."""
 
     def decorate(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         @functools.wraps(scenario)

@@ -64,7 +64,7 @@ class Side(NamedTuple):
     producer: str
     alias: str
     fresh: str
-    # Made anew for each server.
+    # Made for each server.
     stage: str = ""
     wid: str = ""
     connection: str = ""

@@ -76,7 +76,7 @@ async def test_a_reader_may_name_a_thousand_nodes_and_not_one_more(house: House,
 
 
 @in_house()
-async def test_long_list_of_nodes_is_refused_wherever_it_stands_in_the_body(house: House) -> None:
+async def test_long_list_of_nodes_is_refused_wherever_it_is_in_the_body(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", {"records": [{"data": 1}]})
     many = json.dumps(nodes(200_000, 1)).encode()
     for body in (b'{"node":%b}', b'{"limit":5,"filter":{"a":["x"]}, "node" : %b,"wait_ms":0}'):

@@ -1,4 +1,4 @@
-"""Records damaged on disk: whoever reads them is told, and everybody else of the same moment is served."""
+"""Damaged segments: reads of them get corrupt_storage; other requests of the same turn succeed."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ async def until_sealed(house: House) -> None:
 
 
 async def damaged(house: House, name: str) -> None:
-    """The topic's records are sealed and then changed on disk, unseen by anybody so far."""
+    """The topic's records are sealed and then changed on disk, and not read since."""
     await house.ask("PUT", f"/v0/topics/{name}", {"durability": "disk"})
     await house.ask("POST", f"/v0/topics/{name}", {"records": [{"data": "needle"}] * 5})
     topic = house.broker.topic(name)
@@ -72,7 +72,7 @@ async def test_a_live_reader_of_damaged_records_does_not_keep_others_from_being_
 
 
 @in_house()
-async def test_a_group_is_told_of_a_gap_although_the_log_takes_nothing_more(house: House) -> None:
+async def test_a_group_gets_a_tombstone_although_the_log_takes_no_more_writes(house: House) -> None:
     await house.ask("PUT", "/v0/topics/t", {"durability": "disk", "ttl_ms": 60_000})
     await house.ask("POST", "/v0/topics/t", {"records": [{"data": 1}, {"data": 2}]})
     poll = {"topic": "t", "group_id": "g", "timeout_seconds": 0}

@@ -87,7 +87,7 @@ async def test_single_records_batches_and_tagged_ones_keep_the_order_they_came_i
 
 
 @in_house()
-async def test_when_the_log_takes_nothing_all_are_told_and_no_seq_is_used(house: House) -> None:
+async def test_failed_log_write_fails_all_joined_appends_and_uses_no_seq(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", numbered(0))
     house.disk.fault = lambda _step, op, path: errno.ENOSPC if op == "write_at" and "/wal/" in f"/{path}" else None
     answers = await in_one_turn(house, *[post("t", numbered(number)) for number in range(1, 5)])
@@ -112,7 +112,7 @@ async def test_a_client_that_is_gone_takes_no_answer_from_the_others(house: Hous
 
 
 @in_house()
-async def test_one_who_named_his_request_or_leaves_is_answered_so(house: House) -> None:
+async def test_joined_append_echoes_its_request_id_and_connection_close(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", numbered(0))
     plain, named, last = await in_one_turn(
         house,
@@ -162,7 +162,7 @@ async def test_a_thousand_synced_records_behind_each_other_are_answered_while_ot
     connection.data_received(b"".join([post("t", numbered(number)) for number in range(1000)]))
     other = await house.ask("GET", "/v0/topics/t")
     assert other.status == 200
-    assert sink.written.count(b"first_seq") < 1000, "nobody had to wait for all of them"
+    assert sink.written.count(b"first_seq") < 1000, "no request waited for all of them"
     await until(lambda: sink.written.count(b"first_seq") == 1000)
     seqs = [int(seq) for seq in re.findall(rb'"first_seq":(\d+)', sink.written)]
     assert seqs == list(range(MIN_FAST_SYNCS + 1, MIN_FAST_SYNCS + 1001))

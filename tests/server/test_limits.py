@@ -104,13 +104,13 @@ async def test_refusal_names_the_quota_and_deleting_makes_room(house: House) -> 
 
 
 def pass_time(house: House, ms: int) -> None:
-    """The server's clock stands that much later from here on."""
+    """Move the clock of the server forward."""
     later = house.runtime.now_ms() + ms
     house.runtime.now_ms = lambda: later  # type: ignore[method-assign]
 
 
 @in_house(MAX_TOTAL_BYTES="1000")
-async def test_expired_records_make_room_although_nobody_reads_them(house: House) -> None:
+async def test_expired_records_make_room_without_a_read(house: House) -> None:
     size = await size_of_one(house)
     await house.ask("PUT", "/v0/topics/brief", {"ttl_ms": 60_000})
     for _ in range(1000 // size):

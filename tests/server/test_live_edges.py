@@ -14,7 +14,7 @@ from topics.server.live.websocket import Socket
 
 
 async def seal_and_damage(house: House, name: str) -> None:
-    """The records so far are in a segment on disk, and nobody can read it."""
+    """The records so far are in a segment on disk, and cannot be read."""
     topic = house.broker.topic(name)
     house.broker.sealer.seal(topic, topic.partitions[0])
     await until(lambda: any(path.endswith(".arrow") for path in house.disk.snapshot_tree()))
@@ -50,14 +50,14 @@ async def events(client: Client, count: int) -> list[tuple[str, Any]]:
 
 
 @in_house()
-async def test_a_watcher_of_a_damaged_topic_is_told_and_goes_on_with_the_others(house: House) -> None:
+async def test_watch_of_a_damaged_topic_gets_an_error_event_and_continues_with_others(house: House) -> None:
     for name in ("bad", "good"):
         await house.ask("POST", f"/v0/topics/{name}", {"records": [{"data": "needle"}]})
     await seal_and_damage(house, "bad")
     first = await watch(house, "bad", "good")
-    told = await events(first, 3)
-    assert sorted(name for name, _ in told) == ["caught-up", "error", "record"]
-    (problem,) = [data for name, data in told if name == "error"]
+    received = await events(first, 3)
+    assert sorted(name for name, _ in received) == ["caught-up", "error", "record"]
+    (problem,) = [data for name, data in received if name == "error"]
     assert (problem["code"], problem["topic"]) == (500, "bad")
     await house.ask("POST", "/v0/topics/bad", {"records": [{"data": 2}]})
     await house.ask("POST", "/v0/topics/good", {"records": [{"data": 2}]})
@@ -66,7 +66,7 @@ async def test_a_watcher_of_a_damaged_topic_is_told_and_goes_on_with_the_others(
 
 
 @in_house()
-async def test_others_are_told_when_one_of_them_cannot_read_on(house: House) -> None:
+async def test_other_readers_continue_when_one_of_them_cannot_read_on(house: House) -> None:
     await house.ask("POST", "/v0/topics/bad", {"records": [{"data": "needle"}]})
     late = await watch(house, "bad", tail=True)
     await events(late, 1)
@@ -74,7 +74,7 @@ async def test_others_are_told_when_one_of_them_cannot_read_on(house: House) -> 
     in_time = await watch(house, "bad", tail=True)
     await events(in_time, 1)
     await seal_and_damage(house, "bad")
-    # As if it had been too slow to be told so far.
+    # As if it had been too slow to receive it so far.
     place.cursor = 0
     await house.ask("POST", "/v0/topics/bad", {"records": [{"data": 2}]})
     ((name, data),) = await events(in_time, 1)
@@ -121,20 +121,20 @@ async def messages(client: Client, protocol: ClientProtocol, count: int) -> list
 
 
 @in_house()
-async def test_a_socket_is_told_of_a_damaged_topic_and_stays_open(house: House) -> None:
+async def test_a_socket_gets_an_error_for_a_damaged_topic_and_stays_open(house: House) -> None:
     await house.ask("POST", "/v0/topics/bad", {"records": [{"data": "needle"}]})
     await seal_and_damage(house, "bad")
     client, protocol = await socket(house)
     protocol.send_text(b'{"op":"subscribe","topic":"bad"}')
     protocol.send_text(b'{"op":"ping"}')
     await client.send(b"".join(protocol.data_to_send()))
-    told = await messages(client, protocol, 3)
-    assert [each["op"] for each in told] == ["subscribed", "error", "pong"]
-    assert (told[1]["code"], told[1]["topic"]) == ("corrupt_storage", "bad")
+    received = await messages(client, protocol, 3)
+    assert [each["op"] for each in received] == ["subscribed", "error", "pong"]
+    assert (received[1]["code"], received[1]["topic"]) == ("corrupt_storage", "bad")
 
 
 @in_house()
-async def test_a_message_in_ever_so_many_pieces_takes_no_more_room_than_its_text(house: House) -> None:
+async def test_fragmented_message_uses_memory_of_its_text_only(house: House) -> None:
     sockets: list[Socket] = []
     take = Socket.start
 
@@ -193,7 +193,7 @@ async def test_messages_half_sent_over_sockets_count_with_the_bodies_under_way(h
 
 
 @in_house()
-async def test_of_streams_that_take_a_session_over_from_each_other_the_last_is_told_what_is_new(house: House) -> None:
+async def test_last_stream_that_takes_over_a_session_gets_the_new_records(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", {"records": [{"data": 1}]})
     made = await house.ask("POST", "/v0/watch", {"topics": {"t": {"tail": True}}})
     opening = raw("GET", made.json["stream_url"])

@@ -1,4 +1,4 @@
-"""A producer belongs to whoever used it first: no other tenant can fence it, or look at it."""
+"""A producer belongs to the key that used it first: no other tenant can fence or read it."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def refused(answer: Answer) -> bool:
 
 
 @in_house(API_KEYS=KEYS)
-async def test_no_stranger_can_fence_a_producer(house: House) -> None:
+async def test_key_with_other_prefixes_cannot_fence_a_producer(house: House) -> None:
     await make(house, "t42:a", "t43:a")
     assert (await commit(house, "ours", "p", 1, "t42:a")).status == 200
     for topics in ([], ["t43:a"]):
@@ -38,7 +38,7 @@ async def test_no_stranger_can_fence_a_producer(house: House) -> None:
 
 
 @in_house(API_KEYS=KEYS)
-async def test_no_stranger_is_told_of_a_producer_or_gives_up_stages_to_it(house: House) -> None:
+async def test_key_with_other_prefixes_cannot_read_a_producer_or_its_stages(house: House) -> None:
     await make(house, "t42:a", "t43:a")
     await commit(house, "ours", "p", 5, "t42:a")
     for key in ("theirs", "reader"):

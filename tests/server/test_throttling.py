@@ -139,7 +139,7 @@ async def test_parked_write_whose_client_goes_is_not_made(house: House) -> None:
 
 
 @in_house()
-async def test_bad_write_is_told_so_after_it_was_parked(house: House) -> None:
+async def test_bad_write_is_refused_after_it_was_parked(house: House) -> None:
     await configured(house, low=-10)
     press(house)
     write = await begun(house, "low", b'{"records": 7}')

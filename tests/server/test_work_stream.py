@@ -150,7 +150,7 @@ def test_a_stream_ends_with_an_error_when_its_queue_is_gone(again: str | None) -
 
 @pytest.mark.parametrize("jobs", [100, 103, 7])
 def test_ten_streams_and_claims_of_one_window_share_evenly(jobs: int) -> None:
-    """Five of each, all with room for fifty: nobody gets more than one job more than another."""
+    """Five of each, all with room for fifty: no stream gets more than one job more than another."""
     bench = bench_with(claim_jitter_ms=100)
     streams = [open_stream(bench, f"s{number}", most=50) for number in range(5)]
     bench.append(*range(jobs))

@@ -66,8 +66,8 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
         raise InvalidRequest(str(error)) from None
 
 
-def has_longer_field(body: bytes, field: str, most: int) -> bool:
-    """Whether the body's field is a list of more than `most` strings, or an object of more than `most` entries.
+def has_longer_field(body: bytes, field: str, max_entries: int) -> bool:
+    """Whether the body's field is a list of more than `max_entries` strings, or an object of more than `max_entries` entries.
 
     Nothing is decoded. Bodies below MIN_COUNTED_BYTES are not examined, and those that are not JSON are left to the decoder,
     which has better errors.
@@ -82,9 +82,9 @@ def has_longer_field(body: bytes, field: str, most: int) -> bool:
             key = walk.key()
             if key == field:
                 bracket = walk.peek()
-                if bracket == b"[" and strings_in_list(body, walk.position + 1, most) > most:
+                if bracket == b"[" and strings_in_list(body, walk.position + 1, max_entries) > max_entries:
                     return True
-                if bracket == b"{" and entries_in_object(body, walk.position, most) > most:
+                if bracket == b"{" and entries_in_object(body, walk.position, max_entries) > max_entries:
                     return True
             walk.skip(len(body))
             more = walk.next_item(b"}")

@@ -3,7 +3,7 @@
 from importlib import import_module
 
 MODULES = (
-    "auth.log_in",
+    "auth.login_handler",
     "groups.groups",
     "groups.list",
     "live.connections",

@@ -1,4 +1,4 @@
-"""Answers: how outcomes and errors look on the wire.
+"""Responses: encode results and errors as JSON.
 
 Every success is bare data with a `performance` object; every failure is the one error body. The status of each error
 code is in `topics.api.errors`.

@@ -68,7 +68,7 @@ class SelectProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._guard = threading.Lock()
-        # Held while a query uses the pipes: closed under its hands, their descriptors could become those of other files.
+        # Held while a query uses the pipes: closed while in use, their descriptors could become those of other files.
         self._in_use = threading.Lock()
 
     @property

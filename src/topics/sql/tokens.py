@@ -39,7 +39,7 @@ _UNFINISHED = {"'": "the closing ' of this text", '"': 'the closing " of this na
 
 
 class SqlError(InvalidRequest):
-    """The statement is not one. `detail` says the line, the column and what was expected there."""
+    """The text is not a valid statement. `detail` says the line, the column and what was expected there."""
 
     def __init__(self, message: str, line: int, column: int, expected: str | None = None) -> None:
         detail: dict[str, object] = {"line": line, "column": column}

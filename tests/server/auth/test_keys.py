@@ -141,5 +141,5 @@ def test_prefixes_within_a_prefix_come_in_order_and_do_not_overlap() -> None:
     assert list(EVERYONE.prefixes_within("d")) == ["d"]
 
 
-def test_keyring_without_keys_knows_nobody() -> None:
+def test_empty_keyring_matches_no_token() -> None:
     assert Keyring().find(b"") is None

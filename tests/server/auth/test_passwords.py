@@ -83,7 +83,7 @@ def test_a_wrong_pair_is_forgotten_after_a_while() -> None:
 
 
 @pytest.mark.parametrize(
-    "pair", [("ada", "wrong"), ("ada", ""), ("nobody", "right"), ("", ""), ("bo", "Plain"), ("ada", "x" * 2000)]
+    "pair", [("ada", "wrong"), ("ada", ""), ("absent", "right"), ("", ""), ("bo", "Plain"), ("ada", "x" * 2000)]
 )
 def test_wrong_pairs_belong_to_no_user(pair: tuple[str, str]) -> None:
     site = Site()
@@ -192,7 +192,7 @@ def test_an_address_with_many_wrong_passwords_is_slowed_down_for_every_name() ->
     outcome = site.check("bo", "plain", ELSEWHERE)
     site.run()
     assert outcome == ["bo"]
-    # After a while without wrong passwords it starts anew.
+    # After a while without wrong passwords it starts again.
     site.pass_time(60_000)
     site.pass_time(SUSPECT_MS)
     made = len(site.answers)
@@ -216,7 +216,7 @@ def test_the_right_password_ends_the_pauses_of_its_line() -> None:
 
 def test_names_that_do_not_exist_are_paused_and_hashed_like_those_that_do() -> None:
     timelines = []
-    for name in ("ada", "nobody"):
+    for name in ("ada", "absent"):
         site = Site()
         for number in range(12):
             site.check(name, f"wrong {number}")

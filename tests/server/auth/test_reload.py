@@ -57,7 +57,7 @@ async def test_streams_of_a_removed_key_end_and_those_of_the_others_go_on(house:
 
 
 @in_house(API_KEYS=KEYS)
-async def test_key_that_may_do_less_is_checked_anew(house: House) -> None:
+async def test_key_with_fewer_permissions_is_checked_again(house: House) -> None:
     client = await house.connect()
     assert (await client.ask(raw("POST", "/v0/topics/t", RECORDS, key="stays"))).status == 201
     reload(house, API_KEYS="old,stays:read:t")

@@ -143,7 +143,7 @@ async def test_answer_204_has_neither_body_nor_length(server: Server) -> None:
 
 
 @serving()
-async def test_client_that_asks_to_close_is_told_so_and_closed(server: Server) -> None:
+async def test_connection_close_is_answered_and_done(server: Server) -> None:
     client = await server.connect()
     answer = await client.ask(get("/", "Connection: close"))
     assert answer.headers["connection"] == "close"

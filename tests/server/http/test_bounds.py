@@ -1,4 +1,4 @@
-"""Everything a client can make grow has an edge, and meeting it is a stated outcome."""
+"""Limits on input: each is enforced with its documented error."""
 
 import asyncio
 import resource
@@ -188,7 +188,7 @@ async def test_body_in_one_byte_chunks_is_served(server: Server) -> None:
 
 
 @serving(max_connections=3)
-async def test_connection_over_the_limit_is_told_so_and_closed(server: Server) -> None:
+async def test_connection_over_the_limit_gets_503_and_is_closed(server: Server) -> None:
     clients = [await server.connect() for _ in range(3)]
     for client in clients:
         await client.ask(get("/"))

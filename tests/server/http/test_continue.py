@@ -15,7 +15,7 @@ async def invited(client: Client) -> bool:
 
 
 @serving()
-async def test_client_is_invited_to_send_its_body(server: Server) -> None:
+async def test_100_continue_is_sent_before_the_body(server: Server) -> None:
     client = await server.connect()
     for _ in range(3):
         await client.send(expecting(5))
@@ -24,7 +24,7 @@ async def test_client_is_invited_to_send_its_body(server: Server) -> None:
 
 
 @serving()
-async def test_chunked_body_is_invited_too(server: Server) -> None:
+async def test_100_continue_is_sent_before_a_chunked_body(server: Server) -> None:
     client = await server.connect()
     await client.send(request_bytes("POST", "/", "Transfer-Encoding: chunked", "expect: 100-Continue"))
     assert await invited(client)
@@ -32,7 +32,7 @@ async def test_chunked_body_is_invited_too(server: Server) -> None:
 
 
 @serving()
-async def test_body_that_came_uninvited_is_not_invited(server: Server) -> None:
+async def test_100_continue_is_not_sent_after_the_body_has_begun(server: Server) -> None:
     client = await server.connect()
     for _ in range(2):
         assert (await client.ask(expecting(5) + b"hello")).json["body"] == "hello"
@@ -42,21 +42,21 @@ async def test_body_that_came_uninvited_is_not_invited(server: Server) -> None:
 
 
 @serving()
-async def test_request_without_body_needs_no_invitation(server: Server) -> None:
+async def test_100_continue_is_not_sent_without_a_body(server: Server) -> None:
     client = await server.connect()
     for _ in range(2):
         assert (await client.ask(get("/", "Expect: 100-continue"))).status == 200
 
 
 @serving()
-async def test_http_1_0_does_not_know_invitations(server: Server) -> None:
+async def test_100_continue_is_not_sent_to_http_1_0(server: Server) -> None:
     client = await server.connect()
     await client.send(b"POST / HTTP/1.0\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     assert (await client.ask(b"hello")).status == 200
 
 
 @serving(max_body_bytes=1000)
-async def test_unwanted_body_is_refused_instead(server: Server) -> None:
+async def test_refused_body_gets_its_error_and_no_100_continue(server: Server) -> None:
     client = await server.connect()
     answer = await client.ask(expecting(1001))
     assert (answer.status, answer.code) == (413, "payload_too_large")
@@ -66,7 +66,7 @@ async def test_unwanted_body_is_refused_instead(server: Server) -> None:
 
 
 @serving(Guarded)
-async def test_application_is_asked_before_the_client_is_invited(server: Server) -> None:
+async def test_application_admits_the_head_before_100_continue(server: Server) -> None:
     client = await server.connect()
     answer = await client.ask(expecting(10))
     assert (answer.status, answer.code) == (401, "unauthorized")
@@ -78,7 +78,7 @@ async def test_application_is_asked_before_the_client_is_invited(server: Server)
 
 
 @serving()
-async def test_invitation_waits_for_the_answers_before_it(server: Server) -> None:
+async def test_100_continue_waits_for_earlier_responses(server: Server) -> None:
     client = await server.connect()
     await client.send(get("/later") + get("/second") + expecting(5))
     (await server.app.next()).respond(200, b'"first"')

@@ -36,7 +36,7 @@ async def test_pending_request_learns_that_its_client_is_gone(server: Server, le
     leave(client)
     await until(lambda: gone)
     await until(lambda: not server.listener.connections)
-    request.respond(200, b"nobody reads this")
+    request.respond(200, b"not read")
     assert len(gone) == 1
     assert request.closed
     assert request.peer is None
@@ -87,7 +87,7 @@ async def test_client_gone_before_its_second_request_is_handled_costs_nothing(se
 
 
 @serving()
-async def test_half_closed_client_counts_as_gone_for_whoever_asks_too_late(server: Server) -> None:
+async def test_on_disconnect_fires_at_once_after_half_close(server: Server) -> None:
     client = await server.connect()
     await client.send(get("/later"))
     client.end()

@@ -161,7 +161,7 @@ async def test_compressed_bodies_that_wait_for_a_thread_have_a_bound(server: Ser
 
 @pytest.mark.parametrize("size", [1024, 100_000, INLINE_BYTES + 1, 3 * MEBIBYTE])
 @serving()
-async def test_answer_is_compressed_for_whoever_accepts_it(server: Server, size: int) -> None:
+async def test_response_is_compressed_if_accepted(server: Server, size: int) -> None:
     client = await server.connect()
     for _ in range(2):
         await client.send(get("/later", "Accept-Encoding: gzip") + get("/next"))
@@ -176,7 +176,7 @@ async def test_answer_is_compressed_for_whoever_accepts_it(server: Server, size:
 
 
 @serving()
-async def test_answer_is_left_alone_when_nobody_gains(server: Server) -> None:
+async def test_small_response_is_not_compressed(server: Server) -> None:
     client = await server.connect()
     for lines, size, compressible in (
         (["Accept-Encoding: gzip"], 1023, True),

@@ -1,4 +1,4 @@
-"""Ten thousand clients that do nothing cost little, and nobody else anything."""
+"""10,000 idle connections: memory per connection is bounded and other clients are not slowed."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""Remembered heads: a short cut must lead to where the long way leads."""
+"""Cached request heads give the same result as parsed ones."""
 
 import asyncio
 import random

@@ -22,7 +22,7 @@ async def test_answers_come_in_the_order_of_requests(server: Server) -> None:
 
 
 @serving()
-async def test_mixed_bodies_are_told_apart(server: Server) -> None:
+async def test_pipelined_requests_with_mixed_bodies_are_separated(server: Server) -> None:
     client = await server.connect()
     await client.send(
         get("/a") + chunked("/b", b"bb", b"b" * 9000) + post("/c", b"c" * 9000) + chunked("/d", b"d") + get("/e")

@@ -79,7 +79,7 @@ async def test_request_being_worked_on_is_not_refused_with_the_half_sent(server:
     await until(lambda: len(server.listener.connections) == 1)
     request.respond(200, b"{}")
     assert (await client.answer()).status == 200
-    # What follows it and never comes whole keeps nobody either.
+    # An incomplete request after it does not delay the shutdown either.
     await stopping
 
 
@@ -108,7 +108,7 @@ async def test_answer_is_taken_whole_although_half_a_request_follows_it(server: 
 
 
 @serving()
-async def test_streams_are_told_and_may_say_goodbye(server: Server) -> None:
+async def test_shutdown_calls_on_shutdown_of_streams_before_closing(server: Server) -> None:
     client = await server.connect()
     await client.send(get("/later"))
     stream = (await server.app.next()).stream()
@@ -135,7 +135,7 @@ async def test_stream_that_registers_nothing_is_ended(server: Server) -> None:
 
 
 @serving()
-async def test_duplexes_are_told_too(server: Server) -> None:
+async def test_shutdown_calls_on_shutdown_of_duplexes_before_closing(server: Server) -> None:
     client = await server.connect()
     await client.send(get("/later", "Connection: upgrade", "Upgrade: websocket"))
     duplex = (await server.app.next()).upgrade()
@@ -150,7 +150,7 @@ async def test_duplexes_are_told_too(server: Server) -> None:
 
 
 @serving()
-async def test_stream_opened_while_stopping_is_told_at_once(server: Server) -> None:
+async def test_stream_opened_during_shutdown_is_notified_at_once(server: Server) -> None:
     client = await server.connect()
     await client.send(get("/later"))
     request = await server.app.next()

@@ -1,4 +1,4 @@
-"""Clients that take their time, to be kind or to be cruel. Time is passed by hand; nothing here sleeps."""
+"""Slow and stalled clients: time-outs of heads, bodies and responses. The clock is manual."""
 
 from tests.server.http.wire import Client, Server, Sink, get, post, request_bytes, serving, until
 from topics.server.http.connection.connection import Connection
@@ -28,7 +28,7 @@ async def test_head_that_is_complete_in_time_is_served(server: Server) -> None:
     await until(lambda: server.connection().in_message)
     server.pass_time(9)
     assert (await client.ask(b"Host: a\r\n\r\n")).json["path"] == "/slow"
-    # The time of the next head starts anew.
+    # The time of the next head starts again.
     await client.send(b"GET /slower HTTP/1.1\r\n")
     await until(lambda: server.connection().in_message)
     server.pass_time(9)
@@ -210,7 +210,7 @@ def unsent_bytes(server: Server) -> int:
 
 
 @serving(max_unsent_bytes=50_000_000)
-async def test_answers_nobody_takes_hold_only_so_much_in_all(server: Server) -> None:
+async def test_unsent_output_of_all_connections_is_bounded(server: Server) -> None:
     for number in range(12):
         await client_with_an_answer(server, *(["Connection: close"] if number % 2 else []))
         await until(lambda: unsent_bytes(server) <= 50_000_000)
@@ -219,7 +219,7 @@ async def test_answers_nobody_takes_hold_only_so_much_in_all(server: Server) -> 
 
 
 @serving(max_unsent_bytes=50_000_000)
-async def test_who_takes_nothing_is_cut_off_for_the_others_and_who_takes_something_is_not(server: Server) -> None:
+async def test_largest_stalled_connection_is_closed_first_and_who_takes_something_is_not(server: Server) -> None:
     slow = await client_with_an_answer(server, reads=True)
     (connection,) = server.listener.connections
     await slow.head()

@@ -1,4 +1,4 @@
-"""Bytes that two readers could understand differently are refused, and the connection with them."""
+"""Ambiguous requests (request smuggling) are refused and the connection is closed."""
 
 import pytest
 

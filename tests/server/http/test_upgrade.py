@@ -44,7 +44,7 @@ async def test_bytes_sent_with_the_offer_are_handed_over(server: Server) -> None
 
 
 @serving()
-async def test_duplex_nobody_listens_to_is_not_read_from(server: Server) -> None:
+async def test_duplex_without_a_listener_is_not_read_from(server: Server) -> None:
     client, duplex = await upgraded(server)
     client.writer.write(b"x" * 10_000_000)
     await until(lambda: not server.connection().reading)

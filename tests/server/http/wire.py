@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 20
 
 
 class ManualTime:
-    """A clock that moves when told to."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -274,7 +274,7 @@ class Sink:
 def serving(
     app: Callable[[], Any] = Recorder, **settings: Any
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Run an async test against a fresh server on uvloop. `settings` are limits; time stands still unless passed."""
+    """Run an async test against a fresh server on uvloop. `settings` are limits; time does not move unless passed."""
 
     def decorate(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         @functools.wraps(scenario)

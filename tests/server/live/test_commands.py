@@ -73,7 +73,7 @@ def test_a_publish_that_is_parked_holds_up_what_is_behind_it(scene: Scene) -> No
     assert scene.idle == 1
 
 
-def test_the_ack_of_a_parked_publish_tells_how_long_it_waited(scene: Scene) -> None:
+def test_ack_of_a_parked_publish_has_its_waiting_time(scene: Scene) -> None:
     scene.publish(1)
     scene.press()
     scene.publish(2)

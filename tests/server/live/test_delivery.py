@@ -1,4 +1,4 @@
-"""Slow clients: what they cost, what they are told, when they are let go."""
+"""Slow clients: what they cost, which error they get, when they are disconnected."""
 
 import re
 
@@ -41,7 +41,7 @@ class SlowChannel:
             self.writable = False
 
     def take(self, count: int | None = None) -> None:
-        """The client reads so many bytes, or all there are."""
+        """The client reads this number of bytes, or all there are."""
         count = len(self.queue) if count is None else count
         self.taken += self.queue[:count]
         del self.queue[:count]
@@ -126,7 +126,7 @@ def test_a_client_that_comes_back_gets_the_rest_in_few_large_frames() -> None:
 
 
 @pytest.mark.parametrize(("stalled_ms", "reason"), [(4_999, "cap"), (5_000, "from_seq_too_old")])
-def test_after_the_grace_a_reader_of_a_small_topic_is_told_that_it_was_too_late(stalled_ms: int, reason: str) -> None:
+def test_after_the_grace_a_slow_reader_of_a_small_topic_gets_an_error(stalled_ms: int, reason: str) -> None:
     scene = Scene(cap_records=10)
     scene.write(200)
     assert scene.delivery.blocked

@@ -31,7 +31,7 @@ def test_an_event_is_read_the_same_however_it_is_cut() -> None:
         assert parser.retries == [2000]
 
 
-def test_a_frame_becomes_bytes_once_for_all_who_are_told() -> None:
+def test_frame_is_encoded_once_for_all_readers() -> None:
     _, feed = feed_of(1)
     feed.open(lambda: None)
     frame = feed.next()
@@ -72,7 +72,7 @@ def test_a_token_names_its_topics_only_while_that_is_short() -> None:
 
 
 @pytest.mark.parametrize("names", [2, MAX_NAMED_TOPICS + 1])
-def test_a_token_tells_whether_the_end_of_a_topic_was_told(names: int) -> None:
+def test_resume_token_records_whether_topic_deleted_was_sent(names: int) -> None:
     bench, feed = feed_of(names)
     feed.open(lambda: None)
     while feed.next() is not None:

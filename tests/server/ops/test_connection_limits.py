@@ -28,7 +28,7 @@ async def poll(house: House, key: str | None = "one") -> Client:
 
 
 @in_house(API_KEYS="one,two", MAX_INFLIGHT_PER_KEY="2")
-async def test_key_may_have_so_many_requests_under_way_and_no_more(house: House) -> None:
+async def test_max_inflight_per_key_is_enforced(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", RECORDS, key="one")
     first, _second = await poll(house), await poll(house)
     answer = await house.ask("GET", "/v0/topics", key="one")

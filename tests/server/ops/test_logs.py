@@ -83,7 +83,7 @@ def test_request_id_that_could_harm_a_log_is_not_taken(value: bytes) -> None:
 
 
 @in_house()
-async def test_request_id_is_echoed_to_who_sent_one_and_to_nobody_else(house: House) -> None:
+async def test_request_id_is_echoed_only_to_its_sender(house: House) -> None:
     client = await house.connect()
     for _ in range(2):
         answer = await client.ask(raw("GET", "/v0/health", headers=("X-Request-Id: abc-1",)))
@@ -141,14 +141,14 @@ async def test_quick_request_is_not_logged(house: House, caplog: pytest.LogCaptu
 
 
 @in_house(SLOW_MS="0")
-async def test_nothing_is_slow_when_told_so(house: House, caplog: pytest.LogCaptureFixture) -> None:
+async def test_slow_log_can_be_disabled(house: House, caplog: pytest.LogCaptureFixture) -> None:
     assert house.listener.slow_seconds == math.inf
     await house.ask("POST", "/v0/topics/t", RECORDS)
     assert slow_lines(caplog) == []
 
 
 @in_house()
-async def test_unexpected_error_is_logged_under_the_id_that_the_client_is_told(
+async def test_unexpected_error_is_logged_with_the_request_id_of_the_response(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(request: Request, name: str) -> None:

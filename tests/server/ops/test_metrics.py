@@ -328,7 +328,7 @@ async def test_metrics_are_answered_while_the_log_is_replayed(house: House) -> N
 
 
 @in_house()
-async def test_counts_begin_anew_with_the_process(house: House) -> None:
+async def test_counts_begin_at_zero_with_the_process(house: House) -> None:
     await house.ask("POST", "/v0/topics/a", RECORDS)
     house.recover()
     found = await scraped(house)
@@ -343,20 +343,20 @@ async def test_writes_are_served_between_the_slices_of_a_scrape(house: House, mo
     monkeypatch.setattr(metrics_module, "SLICE_TOPICS", 1)
     slices = []
     written = []
-    look_at = metrics_module.look_at
+    collect_topic = metrics_module.collect_topic
 
     def looking(broker: Any, topic: Any, *rest: Any) -> None:
         slices.append(broker.counts.appends)
         if len(slices) == 3:
             house.runtime.call_soon(lambda: written.append(house.broker.append("t0", batch(), lambda _: None)))
-        look_at(broker, topic, *rest)
+        collect_topic(broker, topic, *rest)
 
     def batch() -> Any:
         from topics.model.batch import decode_batch
 
         return decode_batch(b'{"records":[{"data":1}]}', house.settings.limits)
 
-    monkeypatch.setattr(metrics_module, "look_at", looking)
+    monkeypatch.setattr(metrics_module, "collect_topic", looking)
     await scraped(house)
     assert len(slices) == 20
     assert slices[0] == 20
@@ -370,15 +370,15 @@ async def test_scrape_whose_client_is_gone_is_given_up(house: House, monkeypatch
     monkeypatch.setattr(metrics_module, "SLICE_TOPICS", 1)
     looked = []
     client = await house.connect()
-    look_at = metrics_module.look_at
+    collect_topic = metrics_module.collect_topic
 
     def looking(broker: Any, *rest: Any) -> None:
         looked.append(1)
         for connection in house.listener.connections:
             connection.abort()
-        look_at(broker, *rest)
+        collect_topic(broker, *rest)
 
-    monkeypatch.setattr(metrics_module, "look_at", looking)
+    monkeypatch.setattr(metrics_module, "collect_topic", looking)
     await client.send(b"GET /v0/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert await client.is_closed()
     await until(lambda: not house.listener.connections)

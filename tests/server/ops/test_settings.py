@@ -180,7 +180,7 @@ def test_flag_has_its_usual_spellings() -> None:
         assert not load_settings({"TOPICS_PROBE_AUTH": no}).probe_auth
 
 
-def test_variable_that_means_nothing_is_told() -> None:
+def test_unknown_topics_variable_is_reported() -> None:
     settings = load_settings({"TOPICS_MAX_TOPIC": "1", "TOPICS_URL": "x", "TOPICS_TOKEN": "y", "PATH": "z"})
     assert settings.unknown_variables == ("TOPICS_MAX_TOPIC",)
 

@@ -1,4 +1,4 @@
-"""What the server knows of pipelines: as they tell it, bounded, and for the eyes of those who may see them."""
+"""Pipeline registry: bounded, filtered by prefixes."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_a_pipeline_that_is_not_heard_of_is_lost_until_it_reports_again() -> Non
     assert pipeline.state(900_000) == "stopped", "one that said goodbye is not lost"
 
 
-def test_a_stop_is_told_until_the_pipeline_has_stopped() -> None:
+def test_stop_request_is_returned_until_the_pipeline_has_stopped() -> None:
     pipelines = Pipelines()
     pipelines.take("p", RUNNING, 10, 1).stop = True
     assert pipelines.take("p", RUNNING, 10, 2).stop

@@ -48,7 +48,7 @@ async def test_a_reader_that_has_gone_is_not_waited_for(house: House, path: str)
 
 
 @in_house()
-async def test_a_change_is_told_to_all_who_wait_for_its_kind_and_to_nobody_else(house: House) -> None:
+async def test_version_change_wakes_only_the_polls_on_that_version(house: House) -> None:
     await house.ask("POST", "/v0/topics/t", {"records": [{"data": 1}]})
     asks = [asyncio.create_task(house.ask("GET", f"{path}?version=0&wait_ms=60000")) for path in (*PATHS, PATHS[2])]
     await until_waiting(house, 4)

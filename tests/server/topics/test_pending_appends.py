@@ -1,4 +1,4 @@
-"""Single records of many writers are read all at once; nobody can tell, whatever the others send."""
+"""Appends decoded together have the same responses as appends decoded alone."""
 
 import asyncio
 import errno
@@ -80,9 +80,9 @@ async def records_of(house: House, topic: str = "t") -> dict[int, Any]:
 
 
 @in_house()
-async def test_many_writers_are_read_at_once_and_each_is_told_where_its_own_record_is(house: House) -> None:
+async def test_joined_appends_each_get_their_own_seq(house: House) -> None:
     writers = await Writers(house, 8).settle_in()
-    assert not writers.handled, "nobody was handled alone"
+    assert not writers.handled, "no request was handled alone"
     frames = house.broker.committer.frames_total
     answers = await writers.turn(*[numbered(number) for number in range(1, 9)])
     assert house.broker.committer.frames_total == frames + 1
@@ -114,7 +114,7 @@ async def test_more_writers_than_are_read_at_once_are_all_answered(house: House)
     assert [records[answer.json["first_seq"]] for answer in answers] == list(range(MAX_BATCH_REQUESTS + 50))
 
 
-# What is not one plain record, or not JSON, or only looks like one when something stands before or behind it.
+# What is not one plain record, or not JSON, or only looks like one when something precedes or follows it.
 STRANGE = [
     b"",
     b"null",
@@ -172,15 +172,15 @@ async def compare(house: House, bodies: list[bytes]) -> None:
     answers = await writers.turn(*bodies)
     records = await records_of(house, "crowd")
     await house.ask("POST", "/v0/topics/alone", numbered(0))
-    told = 0
+    appended = 0
     for body, answer in zip(bodies, answers, strict=True):
         alone = await house.ask("POST", "/v0/topics/alone", body)
         assert without_times(answer) == without_times(alone), body
         if answer.status == 200:
             kept = await records_of(house, "alone")
             assert [records[seq] for seq in answer.json["seqs"]] == [kept[seq] for seq in alone.json["seqs"]]
-            told += answer.json["count"]
-    assert len(records) == len(before) + told
+            appended += answer.json["count"]
+    assert len(records) == len(before) + appended
     await writers.turn(*[numbered(1)] * len(bodies))
 
 
@@ -204,7 +204,7 @@ def test_a_strange_body_among_plain_ones_is_answered_as_if_it_were_alone(strange
         (b'{"records":[{"data":1}]},{"records":[{"data":[1', b'{"records":[{"data":2}]}]}]}'),
     ],
 )
-def test_a_body_is_not_completed_by_that_of_somebody_else(begun: bytes, ended: bytes) -> None:
+def test_a_body_is_not_completed_by_that_of_another_client(begun: bytes, ended: bytes) -> None:
     in_house()(_compare_scenario)(bodies=[begun, ended, b'{"records":[{"data":"a"}]}', b'{"records":[{"data":"b"}]}'])
 
 
@@ -272,7 +272,7 @@ async def _compare_scenario(house: House, bodies: list[bytes]) -> None:
 
 
 @in_house()
-async def test_when_the_log_takes_nothing_all_are_told_and_no_seq_is_used(house: House) -> None:
+async def test_failed_log_write_fails_all_joined_appends_and_uses_no_seq(house: House) -> None:
     writers = await Writers(house, 6).settle_in()
     head = max(await records_of(house))
     house.disk.fault = lambda _step, op, path: errno.ENOSPC if op == "write_at" and "/wal/" in f"/{path}" else None
@@ -333,7 +333,7 @@ async def test_a_server_that_stops_still_answers_those_who_wait_and_closes(house
 
 
 @in_house()
-async def test_a_stopping_server_takes_nobody_in(house: House) -> None:
+async def test_stopping_server_refuses_new_appends(house: House) -> None:
     writers = await Writers(house, 6).settle_in()
     house.service.stopping = True
     answers = await writers.turn(*[numbered(number) for number in range(6)])
@@ -421,12 +421,12 @@ async def test_a_connection_that_writes_with_others_is_not_idle(house: House) ->
 
 
 @in_house(SLOW_MS="60000")
-async def test_those_who_go_while_they_wait_are_not_slow_for_having_written_before(house: House) -> None:
+async def test_disconnected_appends_are_not_slow_for_having_written_before(house: House) -> None:
     writers = await Writers(house, 6).settle_in()
     slow: list[Request] = []
     house.listener.slow = lambda request, _status, _body: slow.append(request)
     for connection, _ in writers.connections:
-        # Only who comes first is told when; the others may not have been first for hours.
+        # Only the first request of a turn gets a timestamp; those of the others may be hours old.
         connection.fast_path.repeated[0].received_at -= 3600
         connection.slow_seconds = 60
     writers.send(*[numbered(number) for number in range(6)])
@@ -513,7 +513,7 @@ async def test_no_more_wait_than_their_key_has_slots(house: House) -> None:
 
 
 @in_house()
-async def test_what_was_told_as_synced_is(house: House) -> None:
+async def test_fsync_append_is_acknowledged_only_after_its_sync(house: House) -> None:
     await house.ask("PUT", "/v0/topics/t", {"durability": "fsync"})
     writers = await Writers(house, 8).settle_in()
     for round_number in range(30):

@@ -98,7 +98,7 @@ class Delivery:
             self._block()
 
     def pump(self) -> None:
-        """Send what there is to tell, as far as there is room."""
+        """Send pending frames until the output buffer is full."""
         if self._blocked_at is not None or self._stopped or self._going_on:
             return
         feed = self._feed

@@ -1,11 +1,11 @@
 """Resume tokens: the `id:` of an event, which says where its reader is in every topic.
 
     base64url, without padding, of
-        {"jobs":5210,"events":88130}          up to 64 topics; behind it the number of turns, in blanks and tabs
-        [1,5210,88130,...]                    more: the number of turns, then the cursors in order
+        {"jobs":5210,"events":88130}          up to 64 topics; behind it the generation, as spaces and tabs
+        [1,5210,88130,...]                    more: the generation, then the cursors in order
 
-A turn is the deletion of a topic, or its creation again with the same name; the map alone is equal before and after. The number is
-written in base two, a blank for 0 and a tab for 1, lowest first: for other readers of the map it is white space.
+The generation increases with every deletion of a topic and every creation of one with the same name, which the cursors do not show. It
+is written in base two, a space for 0 and a tab for 1, lowest first: for other readers of the map it is white space.
 """
 
 import base64
@@ -50,7 +50,7 @@ def cursors_in(token: str, names: Collection[str]) -> dict[str, int]:
 
 
 def _parse(token: bytes, names: Collection[str]) -> tuple[dict[str, int], int] | None:
-    """The cursors and the number of turns; None when it is no token for topics of these names."""
+    """The cursors and the generation; None when it is no token for topics of these names."""
     try:
         text = base64.b64decode(token + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
         found = _decode(text)

@@ -61,9 +61,12 @@ class Sessions:
     def make(self, caller: Caller, feed: Feed, heartbeat_ms: int, now_ms: int) -> Session:
         """Raises Throttled when max_watch_sessions exist."""
         self.reclaim(now_ms)
-        most = self._limits.max_watch_sessions
-        if 0 < most <= len(self):
-            raise Throttled(f"{most} watch sessions exist already", detail={"limit": "max_watch_sessions", "max": most})
+        max_sessions = self._limits.max_watch_sessions
+        if 0 < max_sessions <= len(self):
+            raise Throttled(
+                f"{max_sessions} watch sessions exist already",
+                detail={"limit": "max_watch_sessions", "max": max_sessions},
+            )
         session = Session(
             "wid_" + secrets.token_urlsafe(WID_BYTES), f"s{next(self._numbers)}", caller, feed, heartbeat_ms
         )

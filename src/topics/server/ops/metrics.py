@@ -93,16 +93,16 @@ def get_metrics(call: Call[None, None]) -> None:
     if broker is None:
         answer()
         return
-    most = service.settings.metrics_topics_max
-    found.routers = router_metrics(broker, caller, most)
-    found.pipelines = pipeline_metrics(service.pipelines, caller, most, broker.runtime.now_ms())
-    gather(broker, caller, most, found, as_json, lambda: request.closed, answer)
+    max_topics = service.settings.metrics_topics_max
+    found.routers = router_metrics(broker, caller, max_topics)
+    found.pipelines = pipeline_metrics(service.pipelines, caller, max_topics, broker.runtime.now_ms())
+    gather(broker, caller, max_topics, found, as_json, lambda: request.closed, answer)
 
 
 def gather(
     broker: Broker,
     caller: Caller,
-    most: int,
+    max_topics: int,
     found: TopicFigures,
     as_objects: bool,
     given_up: Callable[[], bool],
@@ -112,24 +112,24 @@ def gather(
     topics = list(broker.state.topics.values())
     position = 0
 
-    def look() -> None:
+    def collect_step() -> None:
         nonlocal position
         if given_up():
             return
         for topic in topics[position : position + SLICE_TOPICS]:
-            look_at(broker, topic, caller, most, found)
+            collect_topic(broker, topic, caller, max_topics, found)
         if found.topics:
             render_slice(found, as_objects)
         position += SLICE_TOPICS
         if position < len(topics):
-            broker.runtime.call_soon(look)
+            broker.runtime.call_soon(collect_step)
         else:
             done()
 
-    look()
+    collect_step()
 
 
-def look_at(broker: Broker, topic: Topic, caller: Caller, most: int, found: TopicFigures) -> None:
+def collect_topic(broker: Broker, topic: Topic, caller: Caller, max_topics: int, found: TopicFigures) -> None:
     config = topic.config
     found.by_class[config.durability] += 1
     if config.ttl_ms:
@@ -143,7 +143,7 @@ def look_at(broker: Broker, topic: Topic, caller: Caller, most: int, found: Topi
         found.jobs_in_flight += counters.in_flight
     if not caller.may_touch(topic.name):
         return
-    if found.listed >= most:
+    if found.listed >= max_topics:
         found.truncated = True
         return
     found.listed += 1
@@ -222,11 +222,11 @@ def group_metrics(found: TopicFigures) -> list[Metric]:
     return [metric for metric in metrics if metric.samples]
 
 
-def router_metrics(broker: Broker, caller: Caller, most: int) -> list[Metric]:
-    """What routers have done together; and of each that the caller may see, up to `most`, how it is doing."""
+def router_metrics(broker: Broker, caller: Caller, max_topics: int) -> list[Metric]:
+    """What routers have done together; and of each that the caller may see, up to `max_topics`, how it is doing."""
     forwarder = broker.forwarder
     visible = (each for each in broker.routers.listed("", "") if broker.routers.reached(each, caller.may_touch))
-    shown = list(islice(visible, most))
+    shown = list(islice(visible, max_topics))
     states = [(each.name, forwarder.state_of(each)) for each in shown]
     each_router = [
         Metric(
@@ -258,10 +258,10 @@ def router_metrics(broker: Broker, caller: Caller, most: int) -> list[Metric]:
     return [total, *each_router] if shown else [total]
 
 
-def pipeline_metrics(pipelines: Pipelines, caller: Caller, most: int, now_ms: int) -> list[Metric]:
-    """Whether the pipelines that the caller may see are up, and how their jobs are doing: together up to `most`."""
+def pipeline_metrics(pipelines: Pipelines, caller: Caller, max_topics: int, now_ms: int) -> list[Metric]:
+    """Whether the pipelines that the caller may see are up, and how their jobs are doing: together up to `max_topics`."""
     shown = pipelines.shown_to(caller)
-    jobs = [(each.name, job) for each in shown for job in each.report.jobs][:most]
+    jobs = [(each.name, job) for each in shown for job in each.report.jobs][:max_topics]
     up = [(_labels(pipeline=each.name), float(each.up(now_ms))) for each in shown]
     metrics = [Metric("topics_pipeline_up", "gauge", "1 while the pipeline reports.", up)]
     for name, (kind, about, read) in JOB_FIGURES.items():
@@ -325,7 +325,7 @@ def broker_metrics(broker: Broker) -> list[Metric]:
         _counter("topics_wal_bytes_written_total", "Bytes of log.", committer.wal.bytes_written),
         _counter("topics_wal_rotations_total", "Log files begun.", committer.wal.rotations),
         _gauge("topics_wal_queue_depth", "Commits queued or waiting for a sync.", committer.queue_depth),
-        _gauge("topics_wal_queue_depth_peak", "The most there were in one write.", committer.queue_depth_peak),
+        _gauge("topics_wal_queue_depth_peak", "The max_topics there were in one write.", committer.queue_depth_peak),
         _counter(
             "topics_wal_submit_full_total",
             "Times a write found no room because records come faster than segments are sealed; it waited or got 429.",

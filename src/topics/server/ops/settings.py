@@ -88,7 +88,7 @@ class Settings(Struct, frozen=True):
     default_consume_timeout: int = 30
     max_consume_timeout: int = 300
     allow_user_role_consume: bool = False
-    # How long a member of a consumer group keeps its partitions without being heard of.
+    # How long a member of a consumer group keeps its partitions without a poll or heartbeat.
     consumer_session_ms: int = 30_000
     limits: Limits = Limits()
     storage: StorageSettings = StorageSettings()

@@ -31,7 +31,7 @@ class _ClaimRequest(NamedTuple):
 
     partition: int
     node: str
-    most: int
+    max_jobs: int
     lease_ms: int | None
     wait_ms: int
 

@@ -31,17 +31,17 @@ def decode_body(call: Call[Any, ChangesQuery], take: Callable[[Any], None]) -> N
     columns = tuple([name.strip() for name in call.query.key.split(",") if name.strip()])
     source = call.query.source
     if len(source) > MAX_SOURCE_CHARS:
-        raise InvalidRequest(f"source has at most {MAX_SOURCE_CHARS} characters")
+        raise InvalidRequest(f"source has at max_events {MAX_SOURCE_CHARS} characters")
     limits = broker.limits
     known = broker.state.tables.by_name.get(table)
     if known is not None:
         columns = columns or known.key_columns
     defaults = Defaults(broker.runtime.now_ms(), columns, source, limits.max_record_bytes)
-    most = limits.max_batch_records
+    max_events = limits.max_batch_records
     if len(body) < MIN_SLICED_BYTES:
-        take(decode_changes(body, defaults, most))
+        take(decode_changes(body, defaults, max_events))
     else:
-        decode_in_slices(broker, request, decode_large_changes(body, defaults, most), take)
+        decode_in_slices(broker, request, decode_large_changes(body, defaults, max_events), take)
 
 
 @handles("post_changes")

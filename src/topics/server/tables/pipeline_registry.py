@@ -1,4 +1,4 @@
-"""What the server knows of pipelines: what each said last, and whether it is to stop. Kept in memory and bounded.
+"""Registry of pipelines: last report and stop request of each. Kept in memory and bounded.
 
 After a restart of the server the next report brings a pipeline back, and a stop that was asked for before is forgotten.
 """

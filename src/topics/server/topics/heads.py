@@ -61,7 +61,7 @@ def _wait(broker: Broker, request: Request, known: Known, waits_ms: int) -> None
 
 
 def _moved(broker: Broker, name: str, known: dict[int, int]) -> bool:
-    """Whether there is more than is known, or less than there was."""
+    """Whether a head differs from the one the client sent."""
     topic = broker.state.topics.get(name)
     if topic is None:
         return True

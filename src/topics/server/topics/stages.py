@@ -92,8 +92,8 @@ def _decode_rows(broker: Broker, request: Request, query: StageQuery, take: Call
         else:
             _decode_rows(broker, request, query, take)
 
-    most = broker.limits.max_stage_records
-    read_arrow_aside(broker, request, most, take_rows, partition=query.partition, partitions=partitions)
+    max_records = broker.limits.max_stage_records
+    read_arrow_aside(broker, request, max_records, take_rows, partition=query.partition, partitions=partitions)
 
 
 def read_arrow_aside(
@@ -194,16 +194,16 @@ def _decode_large_commit(body: bytes, limits: Limits) -> Steps[DecodedCommit]:
 
 
 def _check_lengths(stages: int, writes: int, limits: Limits) -> None:
-    for count, what, most in ((stages, "stages", MAX_COMMIT_STAGES), (writes, "writes", MAX_COMMIT_WRITES)):
-        if count > most:
-            raise BatchTooLarge(f"more than {most} {what} in one commit", detail={"max": most})
+    for count, what, limit in ((stages, "stages", MAX_COMMIT_STAGES), (writes, "writes", MAX_COMMIT_WRITES)):
+        if count > limit:
+            raise BatchTooLarge(f"more than {limit} {what} in one commit", detail={"max": limit})
 
 
 @handles("post_commit")
 def post_commit(call: Call[DecodedCommit, None]) -> None:
     request, caller, body = call.request, call.caller, call.body.fields
     if not body.stages and not call.body.writes and body.producer is None:
-        raise InvalidRequest("a commit names stages or brings writes")
+        raise InvalidRequest("a commit needs stages or writes")
     if (body.producer is None) != (body.batch is None):
         raise InvalidRequest("producer and batch come together")
     if body.digest is not None and body.producer is None:

@@ -1,4 +1,4 @@
-"""What cannot be parsed behind a request that waits is refused to its sender, and is nobody else's trouble."""
+"""A malformed pipelined request gets its own 400; requests of other clients are unaffected."""
 
 import asyncio
 from typing import cast
@@ -13,17 +13,17 @@ from topics.server.http.messages.assembler import Assembler, HeldBytes
 from topics.server.http.messages.refusal import Refused
 
 
-def test_a_refusal_is_told_as_such_while_another_error_is_being_handled() -> None:
+def test_parse_error_is_answered_400_while_another_exception_is_handled() -> None:
     assembler = Assembler(HttpLimits(), HeldBytes(), None)
     try:
-        raise ValueError("somebody else's")
+        raise ValueError("another exception")
     except ValueError:
         with pytest.raises(Refused):
             assembler.feed(b"GET / HTTP/1.1\r\n\r\n")
 
 
 @in_house()
-async def test_a_malformed_request_behind_one_that_waited_costs_nobody_else_an_answer(house: House) -> None:
+async def test_malformed_pipelined_request_does_not_affect_other_responses(house: House) -> None:
     await house.ask("PUT", "/v0/topics/t", {"durability": "fsync"})
     await house.ask("PUT", "/v0/topics/u", {"durability": "fsync"})
     sinks = []

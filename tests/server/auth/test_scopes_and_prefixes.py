@@ -79,7 +79,7 @@ def test_every_route_has_the_scope_the_contract_gives_it() -> None:
 def test_nothing_under_the_api_is_open_to_everybody_but_the_probes_and_the_login() -> None:
     for method, path, scope in routes():
         if path.endswith("/auth/login"):
-            assert scope == PUBLIC  # whoever comes here has nothing to show yet
+            assert scope == PUBLIC  # a login has no credential yet
         elif path.startswith((CONTRACT_PREFIX, "/api", "/v1")) and SCOPES.get((method, path)) != PROBE:
             assert scope in GUARDED, (method, path)
 
@@ -134,7 +134,7 @@ async def test_key_with_the_scope_gets_through(house: House) -> None:
 
 
 @in_house(API_KEYS=KEYS, MAX_BODY_BYTES="1000")
-async def test_strangers_are_told_nothing_about_their_bodies(house: House) -> None:
+async def test_unauthenticated_request_gets_401_before_its_body_is_checked(house: House) -> None:
     large = {"records": [{"data": "x" * 2000}]}
     packed = ("Content-Encoding: gzip",)
     for key, status in ((None, 401), ("wrong", 401), ("reader", 403), ("full", 413)):
@@ -146,7 +146,7 @@ async def test_strangers_are_told_nothing_about_their_bodies(house: House) -> No
 
 
 @in_house(API_KEYS=KEYS)
-async def test_absent_topic_is_not_told_apart_for_strangers(house: House) -> None:
+async def test_existing_and_absent_topics_both_answer_401_without_a_key(house: House) -> None:
     await house.ask("POST", "/v0/topics/there", RECORDS, key="full")
     for path in ("/v0/topics/there", "/v0/topics/absent", "/v0/nothing", "/nothing", "/v0/topics/%ff"):
         assert (await house.ask("GET", path)).status == 401
@@ -186,7 +186,7 @@ async def test_two_authorization_headers_are_not_chosen_from(house: House) -> No
 async def test_one_connection_may_use_several_keys(house: House) -> None:
     client = await house.connect()
     for _ in range(3):
-        for key, status in (("full", 404), ("writer", 403), ("nobody", 401), ("reader", 404)):
+        for key, status in (("full", 404), ("writer", 403), ("unknown", 401), ("reader", 404)):
             assert (await client.ask(raw("GET", "/v0/topics/x", key=key))).status == status
         assert (await client.ask(raw("GET", "/v0/topics/x"))).status == 401
 
@@ -226,7 +226,7 @@ async def test_probes_stay_open_and_metrics_need_read(house: House) -> None:
 
 
 @in_house(API_KEYS=KEYS, PROBE_AUTH="true")
-async def test_probes_ask_for_any_key_when_told_to(house: House) -> None:
+async def test_probe_auth_requires_any_key_for_probes(house: House) -> None:
     for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz"):
         assert (await house.ask("GET", path)).status == 401
         assert (await house.ask("GET", path, key="writer")).status == 200
@@ -281,7 +281,7 @@ async def test_no_token_gets_into_the_log(house: House, caplog: pytest.LogCaptur
         assert token not in everything
 
 
-def test_nobody_may_do_nothing_and_everyone_everything() -> None:
+def test_anonymous_has_no_scopes_and_everyone_has_all() -> None:
     names: list[Any] = ["a", "", "/", "0"]
     assert all(EVERYONE.may_touch(name) for name in names)
     assert EVERYONE.may(READ | WRITE | DELETE | ADMIN)
@@ -315,7 +315,7 @@ async def test_names_in_stages_commits_and_questions_must_lie_within_the_prefixe
 
 @in_house()
 async def test_an_unexpected_error_behind_a_password_is_answered_and_ends_nothing_else(house: House) -> None:
-    """The request was put aside until it was known who asks; whoever calls it back has others to call."""
+    """The request waits until its credential is checked. An exception in it must not reach the caller of the callback."""
     waiting: list[Callable[[], None]] = []
     known: list[Caller] = []
 
@@ -336,20 +336,20 @@ async def test_an_unexpected_error_behind_a_password_is_answered_and_ends_nothin
 
 
 @in_house(API_KEYS="full,runner:read:t42:|changes:t42.,stranger:read:t43:")
-async def test_of_routes_it_may_not_see_a_key_is_told_how_many_for_the_tables_it_may_run(house: House) -> None:
+async def test_hidden_routes_are_counted_for_the_tables_of_the_key(house: House) -> None:
     for topic, table in (("t42:a", "t42.rows"), ("other", "t42.rows"), ("other", "t43.rows"), ("third", "t42.rows")):
         if topic not in house.broker.state.topics:
             await house.ask("POST", f"/v0/topics/{topic}", RECORDS, key="full")
         statement = f'ALTER TOPIC "{topic}" ADD SOURCE {table} ON INSERT'
         assert (await house.ask("POST", "/api/sql", {"sql": statement}, key="full")).status == 200
 
-    async def told(key: str, query: str = "") -> tuple[list[str], int]:
+    async def visible_routes(key: str, query: str = "") -> tuple[list[str], int]:
         answer = (await house.ask("GET", f"/api/routes{query}", key=key)).json
         return [route["topic_id"] for route in answer["routes"]], answer["hidden"]
 
-    assert await told("full") == (["t42:a", "other", "other", "third"], 0)
-    assert await told("runner") == (["t42:a"], 2)
-    assert await told("runner", "?table=t42.rows&op=Insert") == (["t42:a"], 2)
-    assert await told("runner", "?table=t42.rows&op=Delete") == ([], 0)
-    assert await told("runner", "?table=t43.rows") == ([], 0)
-    assert await told("stranger") == ([], 0)
+    assert await visible_routes("full") == (["t42:a", "other", "other", "third"], 0)
+    assert await visible_routes("runner") == (["t42:a"], 2)
+    assert await visible_routes("runner", "?table=t42.rows&op=Insert") == (["t42:a"], 2)
+    assert await visible_routes("runner", "?table=t42.rows&op=Delete") == ([], 0)
+    assert await visible_routes("runner", "?table=t43.rows") == ([], 0)
+    assert await visible_routes("stranger") == ([], 0)
