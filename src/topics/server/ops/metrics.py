@@ -325,7 +325,7 @@ def broker_metrics(broker: Broker) -> list[Metric]:
         _counter("topics_wal_bytes_written_total", "Bytes of log.", committer.wal.bytes_written),
         _counter("topics_wal_rotations_total", "Log files begun.", committer.wal.rotations),
         _gauge("topics_wal_queue_depth", "Commits queued or waiting for a sync.", committer.queue_depth),
-        _gauge("topics_wal_queue_depth_peak", "The max_topics there were in one write.", committer.queue_depth_peak),
+        _gauge("topics_wal_queue_depth_peak", "The most there were in one write.", committer.queue_depth_peak),
         _counter(
             "topics_wal_submit_full_total",
             "Times a write found no room because records come faster than segments are sealed; it waited or got 429.",
