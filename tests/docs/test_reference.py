@@ -1,5 +1,6 @@
 """The reference pages name what a running server has."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +49,16 @@ def test_every_metric_of_a_server_is_on_the_page_with_its_help(api: Api) -> None
 def test_a_page_names_all_of_them(path: str, names: list[str]) -> None:
     text = (ROOT / path).read_text()
     assert [name for name in names if name not in text] == []
+
+
+def test_log_lines_of_the_troubleshooting_page_are_in_the_source() -> None:
+    """`...` and `N` are for parts that differ."""
+    page = (ROOT / "docs/operate/troubleshooting.md").read_text()
+    table = page.partition("## By log line")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+    assert len(lines) >= 7
+    source = "".join([path.read_text() for path in sorted((ROOT / "src/topics").rglob("*.py"))])
+    # Long texts are written as several literals.
+    source = re.sub(r'"\s*f?"', "", source)
+    parts = [part.strip() for line in lines for part in re.split(r"\.\.\.|\bN\b", line) if part.strip()]
+    assert [part for part in parts if part not in source] == []
