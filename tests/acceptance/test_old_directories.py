@@ -64,3 +64,22 @@ def test_a_directory_of_an_earlier_version_that_was_taken_over_is_read_as_it_was
         assert process.wait(60) == 0
     assert [each.name for each in (tmp_path / "data" / "wal").iterdir() if any(each.iterdir())] == ["shard-00"]
     assert differences(expected["answers"], read(tmp_path, expected)) == []
+
+
+def test_a_directory_of_an_earlier_version_keeps_what_this_version_writes(tmp_path: Path) -> None:
+    """Appends, claims and acks of this version are there after another start."""
+    expected = unpack("one-log-stopped", tmp_path)
+    answers = read(tmp_path, expected)["answers"]
+    process, port = start(sys.executable, tmp_path / "data", content.READ_MS, expected["settings"])
+    try:
+        server = content.Server(port)
+        heads = {name: server.call("GET", f"/v0/topics/{name}")["head_seq"] for name in answers["next seqs"]}
+        assert heads == answers["next seqs"]
+        leased = [job["$seq"] for job in answers["jobs"]]
+        acked = server.post("/v0/topics/jobs/ack", node="other", seqs=leased)["acked"]
+        assert acked == len(leased), "leases of the queue are durable"
+        server.append("jobs", {"data": "new"})
+        assert [job["data"] for job in server.post("/v0/topics/jobs/claim", node="w", max=9)["claimed"]] == ["new"]
+    finally:
+        process.kill()
+        process.wait()
