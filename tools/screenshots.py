@@ -70,7 +70,7 @@ SCREENS = {
     "pipelines": ("/pipelines", "local[2]"),
     "live": ("/live", "Live connections"),
     "sql": ("/sql?q=SELECT+topic_id,+type,+count,+bytes+FROM+system.topics", "rows in"),
-    "settings": ("/settings", "Open access"),
+    "settings": ("/settings", "every client of this server"),
     "settings-health": ("/settings?tab=health", "Nothing fails"),
     "settings-settings": ("/settings?tab=settings", "TOPICS_DATA_DIR"),
 }

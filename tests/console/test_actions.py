@@ -249,6 +249,7 @@ def test_delete_by_tag_shows_the_count_first(page: Page, api: Api) -> None:
     for partition in range(2):
         append(api, "sliced", *[{"data": number} for number in range(5)], partition=partition)
     page.goto("/#/topics/sliced?tab=config")
+    expect(page.locator("h1")).to_have_text("sliced")
     page.get_by_label("Delete records before this seq").fill("4")
     page.get_by_label("Partition to delete from").fill("1")
     page.get_by_role("button", name="Count and delete").click()
