@@ -7,8 +7,8 @@ from typing import Any
 class Cache:
     """Values by key, bounded by the sum of their sizes. A value larger than an eighth of the cache is not kept."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.bytes = 0
         self._entries: dict[Hashable, tuple[Any, int]] = {}
 
@@ -17,7 +17,7 @@ class Cache:
         return None if entry is None else entry[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        if size * 8 > self.most_bytes:
+        if size * 8 > self.max_bytes:
             return
         entries = self._entries
         previous = entries.pop(key, None)
@@ -25,7 +25,7 @@ class Cache:
             self.bytes -= previous[1]
         entries[key] = (value, size)
         self.bytes += size
-        while self.bytes > self.most_bytes:
+        while self.bytes > self.max_bytes:
             oldest = next(iter(entries))
             self.bytes -= entries.pop(oldest)[1]
 

@@ -54,7 +54,7 @@ class Columns(Struct, gc=False):
         return Page(first_seq, self.count, ts, self.data, self.metas, self.nodes, self.tags, self.size)
 
 
-def select(partition: Partition, after: int, bound: int, most_records: int, most_bytes: int) -> Selection:
+def select(partition: Partition, after: int, bound: int, max_records: int, max_bytes: int) -> Selection:
     """The next live records behind `after` and up to `bound`; at least one if there is one within the span.
 
     `first` is the first of them. Nothing is left to look at up to `last`.
@@ -73,7 +73,7 @@ def select(partition: Partition, after: int, bound: int, most_records: int, most
         except CorruptStorage:
             if not seqs:
                 raise
-            # The records before the damaged ones are copied first.
+            # Copy the records before the damaged ones first.
             return Selection(first, seqs[-1], _run(seqs))
         last = min(page.last_seq, bound)
         flags = segment.flags_between(seq, last)
@@ -81,19 +81,19 @@ def select(partition: Partition, after: int, bound: int, most_records: int, most
             list(range(seq, last + 1)) if flags is None else [at for at, gone in enumerate(flags, seq) if not gone]
         )
         fits = len(found)
-        if size + page.size > most_bytes:
+        if size + page.size > max_bytes:
             sizes = record_sizes(page)
             fits = 0
             for at in found:
                 size += sizes[at - page.first_seq]
-                if size > most_bytes and (seqs or fits):
+                if size > max_bytes and (seqs or fits):
                     break
                 fits += 1
         else:
             size += page.size
-        fits = min(fits, most_records - len(seqs))
+        fits = min(fits, max_records - len(seqs))
         seqs += found[:fits]
-        if fits < len(found) or len(seqs) >= most_records or size > most_bytes:
+        if fits < len(found) or len(seqs) >= max_records or size > max_bytes:
             return Selection(first, seqs[-1], _run(seqs))
         seq = partition.next_live(last + 1)
     return Selection(first, bound, _run(seqs))
@@ -187,10 +187,10 @@ def matching(columns: Columns, match: TagMatch) -> list[int]:
     return [position for position, tag in enumerate(tags) if tag.startswith(prefix)]
 
 
-def shaped(columns: Columns, how: int) -> Columns:
-    """The copies without what the router does not pass on. Stamps are another matter: see `stamped`."""
-    nodes = None if how & CLEAR_NODE else columns.nodes
-    tags = None if how & CLEAR_TAG else columns.tags
+def shaped(columns: Columns, copy_flags: int) -> Columns:
+    """The copies without what the router does not pass on. Does not add stamps; see `stamped`."""
+    nodes = None if copy_flags & CLEAR_NODE else columns.nodes
+    tags = None if copy_flags & CLEAR_TAG else columns.tags
     if nodes is columns.nodes and tags is columns.tags:
         return columns
     size = page_size(columns.count, columns.data, columns.metas, nodes, tags)
@@ -203,7 +203,7 @@ def stamp_prefix(router: str, epoch: int, partition: int) -> bytes:
 
 
 def stamped(columns: Columns, seqs: Sequence[int], router: str, source: str, epoch: int, partition: int) -> Columns:
-    """Each record's meta says where it came from: the same stamp whenever this router copies this record."""
+    """Add the router stamp to each record's meta. Deterministic: the same stamp whenever this router copies this record."""
     form = b'{"_topics_router":{"key":"%b%%d","router":"%b","source":"%b","epoch":%d,"partition":%d,"seq":%%d}' % (
         stamp_prefix(router, epoch, partition),
         router.encode(),

@@ -41,13 +41,13 @@ class RunTexts:
             start += columns.count
         return positions
 
-    def shaped(self, positions: list[int] | None, how: int) -> tuple[Sequence[int], list[Columns]]:
+    def shaped(self, positions: list[int] | None, copy_flags: int) -> tuple[Sequence[int], list[Columns]]:
         """The chosen records' seqs and texts."""
         seqs = self.selection.seqs
         if positions is None or len(positions) == len(seqs):
-            kept = self._shaped.get(how)
+            kept = self._shaped.get(copy_flags)
             if kept is None:
-                kept = self._shaped[how] = [shaped(columns, how) for columns in self._gathered()]
+                kept = self._shaped[copy_flags] = [shaped(columns, copy_flags) for columns in self._gathered()]
             return seqs, kept
         result: list[Columns] = []
         start = 0
@@ -57,7 +57,7 @@ class RunTexts:
             while stop < len(positions) and positions[stop] < start + columns.count:
                 stop += 1
             if stop > at:
-                result.append(shaped(picked(columns, [each - start for each in positions[at:stop]]), how))
+                result.append(shaped(picked(columns, [each - start for each in positions[at:stop]]), copy_flags))
             at = stop
             start += columns.count
         return [seqs[position] for position in positions], result
@@ -74,10 +74,10 @@ class RunTexts:
 def copy_options(router: Router) -> int:
     """The bits that a `Copy` stores: what a copy leaves out, and whether it is stamped."""
     options = router.options
-    how = 0 if options.preserve_node else CLEAR_NODE
+    copy_flags = 0 if options.preserve_node else CLEAR_NODE
     if not options.preserve_tag:
-        how |= CLEAR_TAG
-    return how | STAMP if options.exactly_once else how
+        copy_flags |= CLEAR_TAG
+    return copy_flags | STAMP if options.exactly_once else copy_flags
 
 
 def stamp_all(columns: list[Columns], seqs: Sequence[int], router: Router, source: Topic, number: int) -> list[Columns]:
@@ -133,7 +133,7 @@ class EarlierCopies:
             self.seqs.update(stamped_seqs(page, prefix))
             self.next_seq = page.last_seq + 1
 
-    def is_there(self, partition: Partition, seq: int) -> bool:
+    def has_copy(self, partition: Partition, seq: int) -> bool:
         """Whether the dest holds a live copy of this record of the source."""
         copy_seq = self.seqs.get(seq)
         return copy_seq is not None and partition.is_live(copy_seq)

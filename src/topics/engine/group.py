@@ -11,7 +11,7 @@ that is decided and not yet committed is kept apart, so that the next decision b
 
 Members are not durable. A member lives as long as one of its polls is open and for a while after; a partition belongs to
 one live member. When members come, partitions are moved from those that have too many, but never one of which records
-were handed out and not yet acked: so no record is with two live members. When a member's session ends, what it held is
+were handed out and not yet acked: so two live members never hold the same record. When a member's session ends, what it held is
 free at once, and what it had not acked comes again to the next owner. Time comes in as an argument.
 """
 
@@ -54,7 +54,7 @@ class Group:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # What is true, and what is decided but still on its way to the log.
+        # Committed positions; positions whose commit is pending.
         self.positions: dict[int, Position] = {}
         self.decided: dict[int, Position] = {}
         self.members: dict[str, Member] = {}
@@ -124,7 +124,7 @@ class Group:
         return min([each.until_ms for each in self.members.values() if not each.open_polls], default=None)
 
     def share(self, partitions: int) -> None:
-        """Give free partitions to those who have least, then even out what can be moved.
+        """Assign free partitions to the members with the fewest, then rebalance what can be moved.
 
         Members that name the partition they want take no part in this.
         """

@@ -571,7 +571,7 @@ class Leases:
         self.lease(image.seqs, image.node, image.token, image.deadline)
 
     def finish_replay(self, is_live: Callable[[int], bool]) -> None:
-        """Forget jobs that the log no longer holds, and tell the cursor which jobs are not fresh."""
+        """Forget jobs that the log no longer holds, and set the runs that the cursor skips."""
         known = [*self._leased, *self._returned, *self._delayed]
         self.forget([seq for seq in known if not is_live(seq)])
         self._cursor = self._ahead = 1

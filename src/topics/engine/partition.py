@@ -76,7 +76,7 @@ class Read(Struct):
 
 
 class SeqRange(Struct):
-    """Seqs with the same fate: live, evicted, lost or deleted."""
+    """A range of seqs that are all live, evicted, lost or deleted."""
 
     kind: str
     first_seq: int
@@ -138,7 +138,7 @@ class Partition:
         self.pending_bytes = 0
         # Commits about this partition that wait for a sync; a later one must not overtake them.
         self.waiting_sync = 0
-        # Written to the log but not synced: no read sees these pages, only those who asked for what may yet be lost.
+        # Written to the log but not synced: visible only to readers with consistency eventual.
         self.unsynced: list[Page] = []
         # Records below never reached the log: the topic was ephemeral when they came.
         self.unlogged_below = 0
@@ -333,7 +333,7 @@ class Partition:
         self._skip_to(fact.last)
 
     def refill(self, page: Page) -> None:
-        """Recovery: records that were given up as lost have turned up after all. The page lies within a hole."""
+        """Recovery: fill part of a hole with records found in a segment. The page lies within the hole."""
         hot = HotSegment(page.first_seq)
         hot.append(page)
         hot.close()
@@ -362,7 +362,7 @@ class Partition:
             self._drop_below(self.evict_floor)
 
     def apply_sealed(self, sealed: Segment) -> None:
-        """A sealed segment replaces the hot records it was made of. Records that are deleted there are deleted here.
+        """Replace the hot records by their sealed segment; keep their deletes.
 
         Live, those records make up one closed hot segment. In replay they may be the middle of a larger one, because
         the sealed segments around them are gone from the disk; the records before and after them stay hot. And the sealed
@@ -776,18 +776,18 @@ class Partition:
             return Plan([], max(last, seq - 1) if tombstone else max(from_seq, last), 0, tombstone)
         last = min(last, seq + limit - 1)
         runs: list[Run] = []
-        room = budget
+        bytes_left = budget
         examined = last
         for segment, first, stop in self._live_parts(seq, last):
             # The sizes of a segment's records are taken to be equal: a page that is a little larger or smaller does no harm.
             record_bytes = max(1, segment.live_bytes // max(1, segment.live))
-            fitting = room // record_bytes
+            fitting = bytes_left // record_bytes
             if runs and not fitting:
                 examined = runs[-1].last
                 break
             run_last = min(stop, first + max(1, fitting) - 1)
             runs.append(Run(segment, first, run_last, segment.flags_between(first, run_last)))
-            room -= (run_last - first + 1) * record_bytes
+            bytes_left -= (run_last - first + 1) * record_bytes
             if run_last < stop:
                 examined = run_last
                 break
@@ -861,7 +861,7 @@ class Partition:
         """The same as `read` over what is written but not synced; `from_seq` must not lie before the head."""
         texts: list[bytes] = []
         examined = from_seq
-        room = budget
+        bytes_left = budget
         written_seq = self.written_seq
         for page in self.unsynced:
             if page.last_seq <= from_seq:
@@ -872,11 +872,11 @@ class Partition:
             chosen = wanted(page, range(max(0, from_seq + 1 - page.first_seq), page.count), view)
             for taken, position in enumerate(chosen):
                 count = len(texts) + taken
-                if count == limit or (count and sizes[position] > room):
+                if count == limit or (count and sizes[position] > bytes_left):
                     texts += render_records(page, chosen[:taken], view)
                     examined = page.first_seq + position - 1
                     return Read(b",".join(texts), count, examined, examined - from_seq, None)
-                room -= sizes[position]
+                bytes_left -= sizes[position]
             texts += render_records(page, chosen, view)
             examined = page.last_seq
         return Read(b",".join(texts), len(texts), examined, examined - from_seq, None)
@@ -896,7 +896,7 @@ class Partition:
         return self.segments[bisect_right(self._starts, seq) - 1].page_at(seq) if self.is_live(seq) else None
 
     def ranges(self, max_ranges: int) -> Steps[list[SeqRange]]:
-        """All seqs that were assigned as ranges with the same fate, in order: the last `max_ranges` of them."""
+        """All assigned seqs as ranges that are live, evicted, lost or deleted, in order: the last `max_ranges` of them."""
         found: deque[SeqRange] = deque(maxlen=max_ranges)
         floor = max(self.evict_floor, self.delete_below)
         if self.evict_floor > 1:
@@ -959,8 +959,8 @@ class Partition:
             index += 1
         return None
 
-    def live_run(self, seq: int, most: int) -> tuple[int, int] | None:
-        """The first live seq at or after `seq`, and the end of the run of live seqs from there, cut after `most`.
+    def live_run(self, seq: int, max_records: int) -> tuple[int, int] | None:
+        """The first live seq at or after `seq`, and the end of the run of live seqs from there, cut after `max_records`.
 
         The run may end early where a segment does.
         """
@@ -969,15 +969,15 @@ class Partition:
         segments = self.segments
         index = max(bisect_right(self._starts, seq) - 1, 0)
         while index < len(segments):
-            run = segments[index].live_run(seq, most)
+            run = segments[index].live_run(seq, max_records)
             if run is not None:
                 return run
             index += 1
         return None
 
-    def pages_from(self, seq: int, most: int) -> list[Page]:
-        """Pages for about `most` records, starting with the page that holds a live record; at least that one."""
-        return self.segments[bisect_right(self._starts, seq) - 1].pages_from(seq, most)
+    def pages_from(self, seq: int, max_records: int) -> list[Page]:
+        """Pages for about `max_records` records, starting with the page that holds a live record; at least that one."""
+        return self.segments[bisect_right(self._starts, seq) - 1].pages_from(seq, max_records)
 
     def page_at(self, seq: int) -> Page:
         """The page around a record that is known to be live."""
@@ -1006,7 +1006,7 @@ class Partition:
             self._starts.pop()
 
     def drop_all(self) -> None:
-        """The topic is gone: so is everything here."""
+        """Drop all records; the topic was deleted."""
         self._take_away(self.count, self.bytes)
         if self.leases is not None:
             self.leases.clear()
@@ -1156,41 +1156,41 @@ class Partition:
         """Records from `start` to `last`, page by page, until the limit, the budget or the work of one step is reached."""
         texts: list[bytes] = []
         left = limit
-        room = budget
-        scan_room = MAX_SCAN_BYTES
+        bytes_left = budget
+        scan_bytes_left = MAX_SCAN_BYTES
         unwanted = view.without_nodes
         for segment, seq, stop in self._live_parts(start, last):
             while seq <= stop:
                 if unwanted:
-                    if scan_room <= 0:
+                    if scan_bytes_left <= 0:
                         return Read(b",".join(texts), limit - left, seq - 1, seq - start, None, unfinished=not texts)
                     scan_cost = max(MIN_SCAN_COST, segment.live_bytes // segment.live)
-                    next_seq, found = segment.next_without(seq, min(stop, seq + scan_room // scan_cost), unwanted)
-                    scan_room -= (next_seq - seq) * scan_cost
+                    next_seq, found = segment.next_without(seq, min(stop, seq + scan_bytes_left // scan_cost), unwanted)
+                    scan_bytes_left -= (next_seq - seq) * scan_cost
                     seq = next_seq
                     if not found:
                         continue
-                rendered = segment.text_at(seq, min(left, stop - seq + 1), room, view) if segment.sealed else None
+                rendered = segment.text_at(seq, min(left, stop - seq + 1), bytes_left, view) if segment.sealed else None
                 if rendered is not None:
                     texts.append(rendered.text)
-                    room -= rendered.size
+                    bytes_left -= rendered.size
                     left -= rendered.count
                     seq += rendered.count
-                    if not left or room <= 0:
+                    if not left or bytes_left <= 0:
                         return Read(b",".join(texts), limit - left, seq - 1, seq - start, None)
                     continue
-                page = segment.run_at(seq, left, room)
+                page = segment.run_at(seq, left, bytes_left)
                 first_seq, count, size = page.first_seq, page.count, page.size
                 page_last = min(first_seq + count - 1, stop)
                 flags = segment.flags_between(seq, page_last)
-                if flags is None and size <= room and is_usual(view, page):
+                if flags is None and size <= bytes_left and is_usual(view, page):
                     # The common case: all records of the page from here on, as many as are still wanted.
                     taken = min(page_last - seq + 1, left)
                     texts.append(self._usual_text(page, seq - first_seq, taken))
-                    room -= size if taken == count else size * taken // count + 1
+                    bytes_left -= size if taken == count else size * taken // count + 1
                     left -= taken
                     seq += taken
-                    if not left or room <= 0:
+                    if not left or bytes_left <= 0:
                         return Read(b",".join(texts), limit - left, seq - 1, seq - start, None)
                     continue
                 offset = seq - first_seq
@@ -1203,9 +1203,9 @@ class Partition:
                 sizes = segment.sizes(page)
                 fitting = 0
                 for position in chosen:
-                    if sizes[position] > room and (fitting or texts):
+                    if sizes[position] > bytes_left and (fitting or texts):
                         break
-                    room -= sizes[position]
+                    bytes_left -= sizes[position]
                     fitting += 1
                 texts += render_records(page, chosen[:fitting], view)
                 left -= fitting
@@ -1216,9 +1216,9 @@ class Partition:
                     examined = first_seq + chosen[-1]
                 else:
                     examined = page_last
-                scan_room -= (examined + 1 - seq) * max(MIN_SCAN_COST, size // count)
+                scan_bytes_left -= (examined + 1 - seq) * max(MIN_SCAN_COST, size // count)
                 seq = examined + 1
-                if fitting < len(chosen) or enough or room <= 0 or (texts and scan_room <= 0):
+                if fitting < len(chosen) or enough or bytes_left <= 0 or (texts and scan_bytes_left <= 0):
                     return Read(b",".join(texts), limit - left, examined, seq - start, None)
                 if flags is not None and seq <= stop:
                     # Deleted records are passed by their flags alone, without a look at their pages.

@@ -23,5 +23,5 @@ def effective_priority(config: TopicConfig, last_read_ts: int | None, now_ms: in
 
 
 def rank(priority: int, since_ms: float) -> float:
-    """The rank of a write that waits since `since_ms`; the smallest rank goes first, now and at any later time."""
+    """Sort key of a write that waits since `since_ms`: the smallest is admitted first, now and at any later time."""
     return AGEING_PER_MS * since_ms - priority

@@ -1,11 +1,11 @@
 """Records as the API shows them: `{"$seq":..,"$ts":..,"$node":..,"$tag":..,"data":..,"meta":..}`.
 
-`data` and `meta` are the client's own bytes. The usual form (meta yes, tag no, data yes) of a run of records is put
+`data` and `meta` are the client's own bytes. The default form (meta yes, tag no, data yes) of a run of records is put
 together from constant pieces, numbers taken from a table, and the client's bytes, with one join for all: 0.1 us a
 record against 0.3 when each is formatted by itself. Other forms are rendered record by record.
 
-Sealed records are columns of a file, and the client's bytes are used as they are: `record_heads` makes the text before
-each of them, in bulk, and the columns follow it.
+Sealed records are rendered from the columns of their file, without splitting the client's bytes: `record_heads` makes the
+text before each of them in bulk.
 """
 
 from collections.abc import Collection
@@ -132,7 +132,7 @@ def record_heads(first_seq: int, count: int, behind: bytes) -> tuple[bytes, int]
     Answers them as one text, and how long each is. None when they are not equally long, which happens once in the life
     of a log for each digit of a seq, or when a seq is short.
 
-    The numbers of a thousand stand in a text already, so 256 heads cost 4 us.
+    The numbers of a thousand seqs are kept as one text, so 256 heads cost 4 us.
     """
     if first_seq < 1000 or _digits(first_seq) != _digits(first_seq + count - 1):
         return None

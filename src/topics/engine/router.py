@@ -1,9 +1,8 @@
 """Routers: which topics are forwarded where, how far each has come, and how often a record has gone around a cycle.
 
-A dest has one source, however many routers lie between the two, so the routes above a topic form one line that either
-ends or runs into a cycle. A record in a cycle of n topics is forwarded n - 1 times, until it has been everywhere: what
-it has behind it is its number of hops, kept beside the log for as long as a router still has to look at the record. A loss
-that a router tells of goes around in the same way.
+A dest has one source, however many routers lie between the two, so the routers above a topic form one line that either
+ends or runs into a cycle. A record in a cycle of n topics is forwarded n - 1 times, so that it reaches all of them. Its hop
+count is stored beside the log until every router has read the record. A reported gap is forwarded in the same way.
 """
 
 from array import array
@@ -217,7 +216,7 @@ class Routers:
             kept.prune(self._looked_at(topic_id, partition))
 
     def _looked_at(self, topic_id: int, partition: int) -> int:
-        """Records below this seq have been examined by every router of the topic that is in its cycle."""
+        """Every router of the topic that is in its cycle has read the records below this seq."""
         return min([each.cursors[partition] + 1 for each in self.by_source[topic_id] if each.cycle], default=1 << 63)
 
     def find_cycles(self) -> None:

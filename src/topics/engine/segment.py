@@ -65,18 +65,18 @@ class Segment(ABC):
     def page_at(self, seq: int) -> Page:
         """The page that holds `seq`, which lies within the segment and is not below `low`."""
 
-    def pages_from(self, seq: int, most: int) -> list[Page]:
-        """Neighbouring pages from the one that holds `seq` on, not many more than hold `most` records, perhaps fewer."""
+    def pages_from(self, seq: int, max_records: int) -> list[Page]:
+        """Neighbouring pages from the one that holds `seq` on, not many more than hold `max_records` records, perhaps fewer."""
         return [self.page_at(seq)]
 
-    def run_at(self, seq: int, most: int, room: int) -> Page:
-        """A page that holds `seq`, for a reader who goes on from there with about `most` records or `room` bytes."""
+    def run_at(self, seq: int, max_records: int, max_bytes: int) -> Page:
+        """A page that holds `seq`, for a reader who goes on from there with about `max_records` records or `max_bytes` bytes."""
         return self.page_at(seq)
 
-    def text_at(self, seq: int, most: int, room: int, view: View) -> Rendered | None:
-        """Render up to `most` records from `seq` on in this view, if that is possible without making a page.
+    def text_at(self, seq: int, max_records: int, max_bytes: int, view: View) -> Rendered | None:
+        """Render up to `max_records` records from `seq` on in this view, if that is possible without making a page.
 
-        None when they cannot, because some are gone, the view is not the usual one or they do not fit `room`.
+        None when they cannot, because some are gone, the view is not the usual one or they do not fit `max_bytes`.
         """
         return None
 
@@ -224,8 +224,8 @@ class Segment(ABC):
         found = flags.find(_LIVE, seq - self.first_seq)
         return None if found < 0 else self.first_seq + found
 
-    def live_run(self, seq: int, most: int) -> tuple[int, int] | None:
-        """The first live seq at or after `seq`, and the end of the run of live ones from there, cut after `most`."""
+    def live_run(self, seq: int, max_records: int) -> tuple[int, int] | None:
+        """The first live seq at or after `seq`, and the end of the run of live ones from there, cut after `max_records`."""
         first_seq, last_seq = self.first_seq, self.last_seq
         if seq < self.low:
             seq = self.low
@@ -235,13 +235,13 @@ class Segment(ABC):
             return None
         flags = self.flags()
         if flags is None:
-            return seq, min(last_seq + 1, seq + most)
+            return seq, min(last_seq + 1, seq + max_records)
         position = flags.find(_LIVE, seq - first_seq)
         if position < 0:
             return None
-        end = flags.find(1, position, position + most)
+        end = flags.find(1, position, position + max_records)
         if end < 0:
-            end = min(len(flags), position + most)
+            end = min(len(flags), position + max_records)
         return first_seq + position, first_seq + end
 
     def last_live_below(self, bound: int) -> int | None:
@@ -274,7 +274,7 @@ class Segment(ABC):
         return last - first + 1 if flags is None else flags.count(0, first - self.first_seq, last - self.first_seq + 1)
 
     def measure(self, bound: int) -> tuple[int, int]:
-        """How many live records stand below `bound`, and their bytes."""
+        """The number of live records below `bound`, and their bytes."""
         count = size = 0
         seq = max(self.low, self.first_seq)
         stop = min(bound, self.last_seq + 1)
@@ -349,8 +349,8 @@ class Segment(ABC):
         return len(positions), size
 
     def kill_runs(self, runs: list[tuple[int, int]]) -> tuple[int, int]:
-        """The same as `kill` for runs (first seq and first behind) that lie within: jobs that finish together are neighbours."""
-        # Single seqs are killed in one go (7 jobs: 3 us instead of 14).
+        """Delete whole runs (first seq, exclusive end) of this segment; jobs are usually acked in runs. Return as `kill` does."""
+        # Delete runs of one record together: 3 us instead of 14 for 7 jobs.
         alone = [first for first, stop in runs if stop - first == 1]
         count, size = self.kill(alone) if alone else (0, 0)
         if len(alone) < len(runs):
@@ -488,8 +488,8 @@ class HotSegment(Segment):
     def page_at(self, seq: int) -> Page:
         return self.pages[bisect_right(self._starts, seq) - 1]
 
-    def pages_from(self, seq: int, most: int) -> list[Page]:
-        return self.pages_between(seq, min(seq + most - 1, self.last_seq))
+    def pages_from(self, seq: int, max_records: int) -> list[Page]:
+        return self.pages_between(seq, min(seq + max_records - 1, self.last_seq))
 
     def pages_between(self, first: int, last: int) -> list[Page]:
         """The pages that hold records first..last."""
@@ -649,7 +649,7 @@ class HotSegment(Segment):
         return list(self.pages), None if self._flags is None else bytes(self._flags[first:])
 
     def _put_large(self, page: Page) -> None:
-        """It stays as it is, or in parts, and what came before it is folded without it."""
+        """Fold the earlier pages, then append a large page unfolded, split at MAX_PAGE_RECORDS and MAX_PAGE_BYTES."""
         self._fold()
         parts = [page]
         if page.count > MAX_PAGE_RECORDS or page.size > MAX_PAGE_BYTES:
@@ -659,7 +659,7 @@ class HotSegment(Segment):
             self._starts.append(each.first_seq)
 
     def _fold(self) -> None:
-        """The loose pages become one."""
+        """Fold the loose pages into one."""
         start = bisect_left(self._starts, self._loose_seq)
         if len(self.pages) - start > 1:
             self.pages[start:] = [fold(self.pages[start:])]

@@ -1,7 +1,7 @@
 """The tag index of a hot segment: which records carry a tag, exactly or by prefix, without looking at the log.
 
 Tags are held as pages hold them, as canonical JSON strings. That encoding works letter by letter, so a prefix of a tag
-is a prefix of its encoding without the closing quote. Most tags stand on one record: those map to a plain int.
+is a prefix of its encoding without the closing quote. Most tags have one record: those map to a plain int.
 
 For prefixes the names are kept in sorted blocks. New names are sorted into blocks when a prefix is asked for, a block per
 step; a search looks into every block. (A million names: 250 blocks, 0.2 ms to search; to sort them at once took 0.6 s.)
@@ -113,7 +113,7 @@ class TagIndex:
                     kept.extend([seq for seq in seqs[low : min(low + STEP_NAMES, stop)] if is_live(seq)])
                     yield
                 if self._seqs_of.get(name) is seqs:
-                    # Records that were added between two steps stand behind the others.
+                    # Records that were added between two steps follow the others.
                     kept.extend(seqs[stop:])
                     self._keep(name, kept)
 
@@ -204,9 +204,9 @@ class TagIndex:
         """Put the fresh names into blocks. A block that is not full is filled first."""
         while self._fresh:
             block = self._blocks.pop() if self._blocks and len(self._blocks[-1]) < BLOCK_NAMES else []
-            room = BLOCK_NAMES - len(block)
-            block += self._fresh[-room:]
-            del self._fresh[-room:]
+            free_names = BLOCK_NAMES - len(block)
+            block += self._fresh[-free_names:]
+            del self._fresh[-free_names:]
             block.sort()
             self._blocks.append(block)
             if self._fresh:
@@ -215,7 +215,7 @@ class TagIndex:
             yield from self._drop_unused()
 
     def _drop_unused(self) -> Steps[None]:
-        """Drop names that stand for nothing any more, and names that are there twice."""
+        """Drop tags without records, and duplicates."""
         used: dict[bytes, None] = {}
         for block in list(self._blocks):
             used.update([(name, None) for name in block if name in self._seqs_of])

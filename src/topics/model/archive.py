@@ -23,10 +23,10 @@ MAX_VACUUM_HOURS = 87_600
 
 
 class ArchiveOptions(Struct, frozen=True):
-    """What was asked for. `freshness_ms`: how old a record may be before it is in the table.
+    """The options of an archive. `freshness_ms`: the maximum age of a record before it is in the table.
 
-    The table's small files are put together every `compact_interval_ms`, and files it does not need any more are removed
-    when they are `vacuum_hours` old; 0 for never.
+    Small files of the table are compacted every `compact_interval_ms`, and unreferenced files are removed when they are
+    `vacuum_hours` old; 0 for never.
     """
 
     uri: str
@@ -49,7 +49,7 @@ class ArchiveOptions(Struct, frozen=True):
 
 
 class ArchivedTo(Struct, array_like=True, frozen=True):
-    """Every record of the partition below `next_seq` is in the table, or was lost before it was archived."""
+    """Every record of the partition below `next_seq` is in the table, or was evicted before it was copied."""
 
     partition: int
     epoch: int
@@ -67,7 +67,7 @@ class Archive(Struct, frozen=True):
     updated_ts: int | None = None
 
     def news(self, places: Iterable[ArchivedTo]) -> list[ArchivedTo]:
-        """Those that are further than what is known: none of an older epoch, none that goes back within its epoch."""
+        """The places that advance the known ones: none of an older epoch, none that goes back within its epoch."""
         known = {each.partition: each for each in self.archived}
         return [
             place
@@ -77,7 +77,7 @@ class Archive(Struct, frozen=True):
         ]
 
     def progressed(self, places: Iterable[ArchivedTo], table_version: int | None, ts: int) -> "Archive":
-        """As it is after this report. One that says nothing new changes nothing."""
+        """The archive after this report. A report without news changes nothing."""
         news = self.news(places)
         version = self.table_version
         if table_version is not None and (version is None or table_version > version):
@@ -99,12 +99,12 @@ def check_archive(options: ArchiveOptions) -> ArchiveOptions:
         raise InvalidRequest("the uri of an archive is a path or a URI in UTF-8", detail={"option": "uri"}) from None
     _check("freshness_ms", options.freshness_ms, MIN_FRESHNESS_MS, MAX_FRESHNESS_MS)
     if options.compact_interval_ms:
-        least, most = MIN_COMPACT_INTERVAL_MS, MAX_COMPACT_INTERVAL_MS
-        _check("compact_interval_ms", options.compact_interval_ms, least, most, "0 for never, or ")
+        minimum, maximum = MIN_COMPACT_INTERVAL_MS, MAX_COMPACT_INTERVAL_MS
+        _check("compact_interval_ms", options.compact_interval_ms, minimum, maximum, "0 for never, or ")
     _check("vacuum_hours", options.vacuum_hours, 0, MAX_VACUUM_HOURS)
     return options
 
 
-def _check(name: str, value: int, least: int, most: int, other: str = "") -> None:
-    if not least <= value <= most:
-        raise InvalidRequest(f"{name} is {other}from {least} to {most}", detail={"option": name})
+def _check(name: str, value: int, minimum: int, maximum: int, other: str = "") -> None:
+    if not minimum <= value <= maximum:
+        raise InvalidRequest(f"{name} is {other}from {minimum} to {maximum}", detail={"option": name})

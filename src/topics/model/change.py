@@ -131,7 +131,7 @@ class _Bad(Exception):
     """Why an event is refused."""
 
 
-def decode_changes(body: bytes, defaults: Defaults, most: int) -> Events:
+def decode_changes(body: bytes, defaults: Defaults, max_events: int) -> Events:
     """The events of a request body: `{"changes": [...]}`, an array of events, or a single one.
 
     Raises InvalidRequest when the body as a whole cannot be read; every other error is reported for its event.
@@ -144,22 +144,23 @@ def decode_changes(body: bytes, defaults: Defaults, most: int) -> Events:
         raise InvalidRequest("the body is nested too deeply") from None
     except msgspec.MsgspecError as error:
         raise InvalidRequest(str(error)) from None
-    if len(events) > most:
+    if len(events) > max_events:
         raise BatchTooLarge(
-            f"{len(events)} events in one request; at most {most}", detail={"max": most, "count": len(events)}
+            f"{len(events)} events in one request; at most {max_events}",
+            detail={"max": max_events, "count": len(events)},
         )
     return finish(_parse_all(events, defaults))
 
 
-def decode_large_changes(body: bytes, defaults: Defaults, most: int) -> Steps[Events]:
-    """The same in steps. The body is refused when it has more than `most` events, or one that is far too large."""
+def decode_large_changes(body: bytes, defaults: Defaults, max_events: int) -> Steps[Events]:
+    """The same in steps. The body is refused when it has more than `max_events` events, or one that is far too large."""
     walk = JsonWalk(body)
     # The event may be wrapped in a message, and that in a schema.
     max_bytes = 2 * defaults.max_bytes + MAX_FIELD_BYTES
     events: list[Raw] = []
     try:
         if walk.peek() == b"[":
-            yield from _walk_list(walk, events, most, max_bytes)
+            yield from _walk_list(walk, events, max_events, max_bytes)
         else:
             others: list[bytes] = []
             named = listed = False
@@ -173,7 +174,7 @@ def decode_large_changes(body: bytes, defaults: Defaults, most: int) -> Steps[Ev
                 if key == "changes" and walk.peek() == b"[":
                     listed = True
                     events.clear()
-                    yield from _walk_list(walk, events, most, max_bytes)
+                    yield from _walk_list(walk, events, max_events, max_bytes)
                 else:
                     _, end = walk.skip(max_bytes)
                     others.append(body[start:end])
@@ -198,14 +199,14 @@ def decode_large_changes(body: bytes, defaults: Defaults, most: int) -> Steps[Ev
     return (yield from _parse_all(events, defaults))
 
 
-def _walk_list(walk: JsonWalk, events: list[Raw], most: int, max_bytes: int) -> Steps[None]:
+def _walk_list(walk: JsonWalk, events: list[Raw], max_events: int, max_bytes: int) -> Steps[None]:
     walk.enter(b"[")
     more = not walk.is_empty(b"]")
     while more:
         start, end = walk.skip(max_bytes)
         events.append(Raw(walk.text[start:end].rstrip(b" \t\r\n")))
-        if len(events) > most:
-            raise BatchTooLarge(f"more than {most} events in one request", detail={"max": most})
+        if len(events) > max_events:
+            raise BatchTooLarge(f"more than {max_events} events in one request", detail={"max": max_events})
         yield
         more = walk.next_item(b"]")
 
@@ -269,7 +270,7 @@ def _changed(defaults: Defaults, whole: _Body) -> Defaults:
 
 
 def parse_change(text: bytes | Raw, defaults: Defaults) -> Change | None:
-    """The change an event tells; None for a tombstone. Raises when the event is wrong, whatever the way."""
+    """Decode an event; None for a tombstone. Raises for every invalid event."""
     if bytes(text) == _NULL:
         return None
     event = _event(text)
@@ -388,7 +389,7 @@ def _key(key: Raw | UnsetType, op: str, before: Row | None, after: Row | None, d
                 continue
             if _plain(_decode(other[name])) != _plain(value):
                 if op == "update" and what == "before":
-                    raise _Bad(f"key column {name!r} changed: tell it as a delete and an insert")
+                    raise _Bad(f"key column {name!r} changed: send a delete and an insert")
                 raise _Bad(f"key and {what} disagree about {name!r}")
     return row
 

@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks in one, for the two questions that must not be mixed up."""
+    """The wall clock and a steady clock. Durations are measured with the steady one only."""
 
     def now_ms(self) -> int:
-        """What time it is: milliseconds since 1970 UTC. May jump, forwards and backwards."""
+        """Wall-clock milliseconds since 1970 UTC. May jump, forwards and backwards."""
 
     def perf(self) -> float:
-        """How long something took: seconds from some fixed moment. Never runs backwards."""
+        """Steady seconds since some fixed moment, to measure durations. Never runs backwards."""

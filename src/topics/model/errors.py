@@ -1,4 +1,4 @@
-"""Every error a caller can meet, as one tree.
+"""Every error that a caller can get, as one tree.
 
 `code` is the stable word clients branch on; `detail` is structured context. Which HTTP status a code becomes is
 decided in one table in the server; nothing here knows HTTP.
@@ -12,7 +12,7 @@ decided in one table in the server; nothing here knows HTTP.
     ├── TopicFull                a `discard: reject` topic has no room now
     ├── Unauthorized             no key, or none that is known
     ├── Forbidden                the key may not do this, or not to this name
-    ├── Throttled                a limit or the load says: later
+    ├── Throttled                a limit is reached or the server is overloaded; retry later
     ├── Unavailable              not_ready, shutting_down, read_only, storage_full
     └── CorruptStorage           bytes on disk are not what was written there
 """

@@ -147,13 +147,13 @@ class JsonWalk:
         return InvalidRequest(f"JSON is malformed: {what} (byte {self.position})")
 
 
-def strings_in_list(text: bytes, start: int, most: int) -> int:
-    """How many strings a list of strings has that begins behind its bracket at `start`, counted up to `most` + 1.
+def strings_in_list(text: bytes, start: int, max_count: int) -> int:
+    """How many strings a list of strings has that begins behind its bracket at `start`, counted up to `max_count` + 1.
 
     What is not a string ends the count: the decoder refuses it.
     """
     count = 0
-    while count <= most:
+    while count <= max_count:
         found = _STRING.match(text, start)
         if found is None:
             break
@@ -164,16 +164,16 @@ def strings_in_list(text: bytes, start: int, most: int) -> int:
     return count
 
 
-def entries_in_object(text: bytes, start: int, most: int) -> int:
-    """How many entries an object has that begins at `start`, counted up to `most` + 1. Raises InvalidRequest."""
+def entries_in_object(text: bytes, start: int, max_count: int) -> int:
+    """How many entries an object has that begins at `start`, counted up to `max_count` + 1. Raises InvalidRequest."""
     walk = JsonWalk(text)
     walk.position = start
     walk.enter(b"{")
     count = 0
     more = not walk.is_empty(b"}")
-    while more and count <= most:
+    while more and count <= max_count:
         walk.key()
         walk.skip(len(text))
         count += 1
-        more = count <= most and walk.next_item(b"}")
+        more = count <= max_count and walk.next_item(b"}")
     return count

@@ -5,7 +5,7 @@
     S3A://Lake/a//b/../c%2Fd   s3 lake /a/c/d
 
 Readers agree about these: delta-rs decodes a URL once, and a path without a scheme is taken as it is. What they could read
-differently is not `plain`: a relative path, `..` (a link may stand before it), a host in a file URL, a query, a fragment, a backslash.
+differently is not `plain`: a relative path, `..` (a link may precede it), a host in a file URL, a query, a fragment, a backslash.
 
 Nothing is looked up here: symbolic links are the business of those who can see the disk.
 """

@@ -1,4 +1,4 @@
-"""Placing: which partition a key belongs to. The same everywhere: server, client side, Spark."""
+"""Which partition a key belongs to: the same in the server, in clients and in Spark."""
 
 from xxhash import xxh64_intdigest
 

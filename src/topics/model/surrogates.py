@@ -1,4 +1,4 @@
-r"""Half surrogate pairs: escapes such as `"\ud800"` that JSON's grammar allows and the decoder refuses.
+r"""Lone surrogates: escapes such as `"\ud800"` that JSON's grammar allows and the decoder refuses.
 
 `data` and `meta` are a client's own bytes and may hold them. They are so rare that nothing is done about them until the
 decoder has refused a body; then each half is covered by an escape of the same length that the body does not hold, the
@@ -34,9 +34,9 @@ class Covered(Struct):
         return not self._letters.isdisjoint(text)
 
 
-def cover_halves(body: bytes, most_bytes: int = _MAX_COVERED_BYTES) -> Covered | None:
+def cover_halves(body: bytes, max_bytes: int = _MAX_COVERED_BYTES) -> Covered | None:
     """None when there is nothing to cover, no room to do it, or too much to look through; `body` must be UTF-8."""
-    if len(body) > most_bytes or (b"\\ud" not in body and b"\\uD" not in body):
+    if len(body) > max_bytes or (b"\\ud" not in body and b"\\uD" not in body):
         return None
     places = _halves(body)
     spellings = dict.fromkeys([body[place : place + 6] for place in places])
@@ -61,7 +61,7 @@ def replace_halves(body: bytes) -> bytes:
 
 
 def _halves(body: bytes) -> list[int]:
-    """Where escapes of halves stand that do not make up a pair with a neighbour."""
+    """Offsets of lone surrogate escapes."""
     places: list[int] = []
     high_at = -1
     for found in _ESCAPE.finditer(body):
@@ -84,7 +84,7 @@ def _halves(body: bytes) -> list[int]:
 
 
 def _free_escapes(body: bytes, count: int) -> list[bytes] | None:
-    """That many escapes of letters that stand in the body neither escaped nor as they are."""
+    """`count` escapes of characters that the body does not contain, escaped or literally."""
     taken = set(body.decode())
     taken.update([chr(int(found[1], 16)) for found in _PRIVATE_ESCAPE.finditer(body)])
     free = [b"\\u%04x" % letter for letter in _PRIVATE if chr(letter) not in taken]

@@ -5,7 +5,7 @@
     end := 0 u32 | checksum u64 over the checksums of all sections, in order
 
 A snapshot is written aside, synced, renamed, and its directory synced: it is there whole or not at all. The two
-newest are kept, so that one bad file does not cost the data. What the sections say is the broker's business.
+newest are kept, so that one bad file does not cost the data. Sections are opaque here.
 """
 
 from collections.abc import Iterable

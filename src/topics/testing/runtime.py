@@ -1,4 +1,4 @@
-"""A runtime for tests: nothing happens until the test lets it, and always in the same order."""
+"""A runtime for tests: callbacks and thread work run only when the test runs them, always in the same order."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from topics.testing.clock import ManualClock
 
 
 class ManualRuntime:
-    """Callbacks wait in a queue; `run` works them off. Work aside is done in turn, as if a thread had been quick."""
+    """Callbacks wait in a queue until `run`. Work for threads runs one by one, in the order of submission."""
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
@@ -34,19 +34,19 @@ class ManualRuntime:
         self._aside.append((work, done))
 
     def run(self) -> None:
-        """Until nothing waits any more. Timers run only when the clock is moved."""
+        """Run until nothing waits. Timers run only when the clock is advanced."""
         while self._soon or self._aside:
             self.turn()
             if self._aside:
                 self.finish_one()
 
     def turn(self) -> None:
-        """One turn of the loop: the callbacks that wait now and those they add."""
+        """Run one turn of the loop: the waiting callbacks and those they add."""
         while self._soon:
             self._soon.popleft()()
 
     def single_turn(self) -> int:
-        """One turn as a real loop has it: callbacks that are added now wait for the next. Answers how many were called."""
+        """Run one turn as a real loop does: callbacks added meanwhile wait for the next. Return how many were called."""
         waiting = list(self._soon)
         self._soon.clear()
         for callback in waiting:
@@ -58,13 +58,13 @@ class ManualRuntime:
         return self._aside.popleft()
 
     def finish_one(self) -> None:
-        """Let the oldest work aside be done."""
+        """Run the oldest work of a thread, and queue its callback."""
         work, done = self.take_thread_work()
         result: Any = None
         error: BaseException | None = None
         try:
             result = work()
-        except Exception as raised:  # noqa: BLE001 - handed to the one who asked
+        except Exception as raised:  # noqa: BLE001 - passed to `done`
             error = raised
         self._soon.append(lambda: done(result, error))
 

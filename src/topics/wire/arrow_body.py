@@ -27,7 +27,7 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 
 def read_arrow_body(
-    body: bytes, limits: Limits, most_records: int, *, partition: int = 0, partitions: int | None = None
+    body: bytes, limits: Limits, max_records: int, *, partition: int = 0, partitions: int | None = None
 ) -> list[Batch]:
     """One batch for each partition that the rows choose, in the order of its rows; rows that choose none go to `partition`.
 
@@ -47,21 +47,21 @@ def read_arrow_body(
         if texts["data"] is None:
             raise InvalidRequest('the Arrow stream has no column "data"')
         count = table.num_rows
-        if count > most_records:
+        if count > max_records:
             raise BatchTooLarge(
-                f"{count} records in one write; at most {most_records}", detail={"max": most_records, "count": count}
+                f"{count} records in one write; at most {max_records}", detail={"max": max_records, "count": count}
             )
         chosen = _chosen(pa, table, texts["partition_key"], partition, partitions)
-        columns = _usual_columns(pa, texts, limits) or _unusual_columns(pa, texts, limits, most_records)
+        columns = _usual_columns(pa, texts, limits) or _unusual_columns(pa, texts, limits, max_records)
         return _batches(pa, columns, chosen, partition)
     except (pa.ArrowException, OSError) as error:
         raise InvalidRequest(f"the body is not an Arrow stream: {error}") from None
 
 
-def _texts(pa: Any, table: Any, name: str, most_bytes: int) -> Any:
+def _texts(pa: Any, table: Any, name: str, max_bytes: int) -> Any:
     if name not in table.column_names:
         return None
-    check_unfolded(pa, name, table.column(name), most_bytes)
+    check_unfolded(pa, name, table.column(name), max_bytes)
     try:
         column = table.column(name).cast(pa.string())
     except pa.ArrowException:
@@ -82,10 +82,10 @@ def _usual_columns(pa: Any, texts: dict[str, Any], limits: Limits) -> list[Any] 
     longest = pc.max(pc.binary_length(datas)).as_py()
     if metas is not None and metas.null_count < len(metas):
         given = metas.drop_null()
-        most = pc.max(pc.binary_length(given)).as_py()
-        longest += most
+        max_length = pc.max(pc.binary_length(given)).as_py()
+        longest += max_length
         if not (
-            most <= limits.max_meta_bytes
+            max_length <= limits.max_meta_bytes
             and pc.all(pc.starts_with(given, "{")).as_py()
             # Every key has a colon behind it, so few colons prove few keys.
             and pc.max(pc.count_substring(given, ":")).as_py() <= limits.max_meta_keys
@@ -98,11 +98,12 @@ def _usual_columns(pa: Any, texts: dict[str, Any], limits: Limits) -> list[Any] 
     if longest > limits.max_record_bytes:
         return None
     columns = [datas, metas]
-    for names, most in ((texts["node"], limits.max_node_bytes), (texts["tag"], limits.max_tag_bytes)):
+    for names, max_length in ((texts["node"], limits.max_node_bytes), (texts["tag"], limits.max_tag_bytes)):
         if names is None or names.null_count == len(names):
             columns.append(None)
         elif (
-            pc.max(pc.binary_length(names)).as_py() > most or pc.any(pc.match_substring_regex(names, _ESCAPED)).as_py()
+            pc.max(pc.binary_length(names)).as_py() > max_length
+            or pc.any(pc.match_substring_regex(names, _ESCAPED)).as_py()
         ):
             return None
         else:
@@ -128,12 +129,12 @@ def _are_json(pa: Any, texts: Any) -> bool:
     )
 
 
-def _unusual_columns(pa: Any, texts: dict[str, Any], limits: Limits, most_records: int) -> list[Any]:
+def _unusual_columns(pa: Any, texts: dict[str, Any], limits: Limits, max_records: int) -> list[Any]:
     """The same, row by row. Raises InvalidRequest or RecordTooLarge."""
     lists = {name: None if column is None else column.to_pylist() for name, column in texts.items()}
     datas = lists["data"]
     assert datas is not None
-    batch = columns_of(datas, lists["tag"], lists["node"], lists["meta"], limits, most_records)
+    batch = columns_of(datas, lists["tag"], lists["node"], lists["meta"], limits, max_records)
     return [
         None if column is None else pa.array(column.split(SEPARATOR), pa.binary()).cast(pa.string())
         for column in (batch.data, batch.metas, batch.nodes, batch.tags)
@@ -214,13 +215,13 @@ def _page_bounds(columns: list[Any], start: int, stop: int) -> list[int]:
     return _pieces(columns[0], start, stop, PIECE_BYTES, PAGE_RECORDS)
 
 
-def _pieces(texts: Any, start: int, stop: int, most_bytes: int, most_rows: int) -> list[int]:
-    """Bounds of runs of rows within both limits; a row that is larger than `most_bytes` is a run of its own."""
+def _pieces(texts: Any, start: int, stop: int, max_bytes: int, max_rows: int) -> list[int]:
+    """Bounds of runs of rows within both limits; a row that is larger than `max_bytes` is a run of its own."""
     offsets = _offsets(texts)
     bounds = [start]
     while bounds[-1] < stop:
         first = bounds[-1]
-        behind = bisect_right(offsets, offsets[first] + most_bytes, first + 1, min(first + most_rows, stop) + 1) - 1
+        behind = bisect_right(offsets, offsets[first] + max_bytes, first + 1, min(first + max_rows, stop) + 1) - 1
         bounds.append(max(behind, first + 1))
     return bounds
 

@@ -35,7 +35,7 @@ def check_weight(pa: Any, body: bytes) -> None:
             )
 
 
-def check_unfolded(pa: Any, name: str, column: Any, most_bytes: int) -> None:
+def check_unfolded(pa: Any, name: str, column: Any, max_bytes: int) -> None:
     """Raise BatchTooLarge if the strings of a chunked column take more than the limit when they are written out."""
     import pyarrow.compute as pc
 
@@ -43,7 +43,7 @@ def check_unfolded(pa: Any, name: str, column: Any, most_bytes: int) -> None:
     total = 0
     if pa.types.is_dictionary(kind):
         values = pa.chunked_array([chunk.dictionary for chunk in column.chunks], kind.value_type)
-        check_unfolded(pa, name, values, most_bytes)
+        check_unfolded(pa, name, values, max_bytes)
         for chunk in column.chunks:
             lengths = pc.binary_length(chunk.dictionary.cast(pa.string()))
             total += pc.sum(lengths.take(chunk.indices)).as_py() or 0
@@ -54,10 +54,10 @@ def check_unfolded(pa: Any, name: str, column: Any, most_bytes: int) -> None:
             total += sum(views[chunk.offset * 4 : (chunk.offset + len(chunk)) * 4 : 4])
     elif pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
         raise InvalidRequest(f"column {name} must hold strings")
-    if total > most_bytes:
+    if total > max_bytes:
         raise BatchTooLarge(
-            f"column {name} has {total} bytes when it is expanded; at most {most_bytes}",
-            detail={"max": most_bytes, "bytes": total},
+            f"column {name} has {total} bytes when it is expanded; at most {max_bytes}",
+            detail={"max": max_bytes, "bytes": total},
         )
 
 

@@ -23,7 +23,7 @@ def decode_messages(text: bytes) -> list[Message]:
         return _decode_messages(text)
     except msgspec.DecodeError:
         # Payloads may hold half surrogate pairs, which the decoder refuses.
-        covered = cover_halves(text, most_bytes=len(text))
+        covered = cover_halves(text, max_bytes=len(text))
         if covered is None:
             raise
     messages = _decode_messages(covered.body)

@@ -434,7 +434,7 @@ class Forwarder:
                 return None
             if earlier.seqs:
                 among = range(len(seqs)) if positions is None else positions
-                positions = [at for at in among if not earlier.is_there(target, seqs[at])]
+                positions = [at for at in among if not earlier.has_copy(target, seqs[at])]
         hops: int | bytes = 0
         if router.cycle and seqs:
             known = self._routers.hops_of(source.id, number)
