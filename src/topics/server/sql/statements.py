@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from topics.api.sql import STATEMENTS, SqlBody
 from topics.broker.broker import Configured, RecordsGone, Topic, TopicGone
-from topics.broker.groups.groups import EARLIEST, Fetched, Offset, Seek, Timestamp, check_group, fetch
+from topics.broker.groups.groups import Fetched, fetch
 from topics.broker.tables.archives import ArchiveChanged, clear_archive, set_archive
-from topics.engine.group_requests import LATEST
+from topics.engine.group_requests import EARLIEST, LATEST, Offset, Seek, Timestamp, check_group
 from topics.model.config import ConfigChange
 from topics.model.errors import InvalidRequest, NotFound, TopicsError, topic_not_found
 from topics.server.auth.permissions import Access, Permission
