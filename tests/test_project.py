@@ -123,3 +123,16 @@ def test_the_changelog_has_one_line_for_each_change() -> None:
     entries = lines[lines.index("## [Unreleased]") :]
     assert [line for line in entries if line and not line.startswith(("- ", "## ", "### ", "The first release."))] == []
     assert [line for line in entries if len(line) > 240] == []
+
+
+# Every module of these packages has a test file of its name: src/topics/engine/lease.py has tests/engine/test_lease.py.
+MIRRORED = ("model", "wire", "engine", "storage", "segments", "runtime", "maintenance", "broker")
+
+
+@pytest.mark.parametrize("package", MIRRORED)
+def test_every_module_has_a_test_file_of_its_name(package: str) -> None:
+    source = ROOT / "src" / "topics"
+    modules = [path.relative_to(source) for path in (source / package).rglob("*.py") if path.name != "__init__.py"]
+    assert modules
+    tests = [ROOT / "tests" / module.parent / f"test_{module.name}" for module in modules]
+    assert [str(path.relative_to(ROOT)) for path in tests if not path.exists()] == []

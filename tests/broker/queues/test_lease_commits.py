@@ -1,17 +1,38 @@
-"""Commits about leases."""
+"""Acks of one turn are one commit; an ack that cannot be logged leaves the job leased."""
 
-import pytest
+import errno
+from typing import Any
 
-from topics.broker.queues.lease_commits import merge_runs
+from tests.broker.queue_bench import QueueBench
+from topics.model.errors import Unavailable
 
 
-@pytest.mark.parametrize(
-    ("runs", "merged"),
-    [
-        ([(1, 3)], [(1, 3)]),
-        ([(5, 6), (1, 3), (3, 5)], [(1, 6)]),
-        ([(1, 2), (4, 5)], [(1, 2), (4, 5)]),
-    ],
-)
-def test_adjacent_runs_of_acked_jobs_are_one_run(runs: list[tuple[int, int]], merged: list[tuple[int, int]]) -> None:
-    assert merge_runs(runs) == merged
+def claimed_queue() -> QueueBench:
+    bench = QueueBench()
+    bench.configure(durable=True, lease_ms=1000)
+    bench.append(*range(4))
+    assert len(bench.claim(4)) == 4
+    return bench
+
+
+def test_acks_of_one_turn_share_a_frame_and_each_is_answered() -> None:
+    bench = claimed_queue()
+    frames = bench.broker.committer.frames_total
+    outcomes: list[Any] = []
+    for seq in (1, 2, 3):
+        bench.broker.queues.ack("q", 0, "w", [seq], None, outcomes.append)
+    bench.runtime.run()
+    assert [outcome.count for outcome in outcomes] == [1, 1, 1]
+    assert bench.broker.committer.frames_total - frames == 1
+    assert [record["$seq"] for record in bench.after_power_cut().records()] == [4]
+
+
+def test_an_ack_that_cannot_be_written_fails_and_the_job_stays_leased() -> None:
+    bench = claimed_queue()
+    bench.disk.fault = lambda _step, op, path: errno.EIO if op == "write_at" and path.endswith(".wal") else None
+    outcomes: list[Any] = []
+    bench.broker.queues.ack("q", 0, "w", [1], None, outcomes.append)
+    bench.runtime.run()
+    assert isinstance(outcomes[0], Unavailable)
+    bench.disk.fault = None
+    assert bench.ack(1).count == 1
