@@ -10,7 +10,7 @@
                        `end`: not answered, because the client has disconnected or `answer` is called by the owner
 
 diff, heads, versions and consume wait with this class. A claim waits in the broker instead: jobs are divided among all claims that
-wait for them (`topics.broker.queues.claims`).
+wait for them (`topics.broker.queues.claims`, docs/decisions/0027-claim-waiting.md).
 """
 
 from collections.abc import Callable
