@@ -1,4 +1,4 @@
-"""A server in a thread of this process for all tests of a room, and a client of it for each. Rooms name these in their conftest."""
+"""A server in a thread of this process for all tests of a package, and a client of it for each. Packages import these in their conftest."""
 
 from collections.abc import Iterator
 from pathlib import Path

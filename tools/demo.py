@@ -325,7 +325,7 @@ class PostgresChat(Chat):
         self._connection.execute(
             "CREATE TABLE chat.messages (id bigint PRIMARY KEY, room int, author text, text text, visible boolean)"
         )
-        # So that updates and deletes tell the row as it was.
+        # Updates and deletes then include the old row.
         self._connection.execute("ALTER TABLE chat.messages REPLICA IDENTITY FULL")
 
     def write(self, messages: list[dict[str, Any]]) -> None:

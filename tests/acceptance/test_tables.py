@@ -104,3 +104,47 @@ def test_a_source_names_only_columns_that_a_known_table_has(api: Api, name: str,
     assert answer.json["error"]["detail"]["column"] == missing
     api.put(f"/api/tables/{name}.t", {"key_columns": ["id"]})
     assert sql(api, statement).status == 200, "without a schema columns are not checked"
+
+
+def test_a_table_is_set_to_be_materialised_and_keeps_that_when_it_is_put_again(api: Api, name: str) -> None:
+    path = f"/api/tables/{name}"
+    assert sql(api, f"ALTER TABLE \"{name}\" SET MATERIALIZED WITH (uri = 's3://lake/{name}')").status == 404
+    assert api.put(path, {"key_columns": ["id"]}).json["materialized"] is None
+    version = api.get("/api/tables").json["version"]
+    assert (
+        sql(api, f"ALTER TABLE \"{name}\" SET MATERIALIZED WITH (uri = 's3://lake/{name}', mode = 'scd2')").status
+        == 200
+    )
+    assert api.get("/api/tables").json["version"] > version
+    wanted = {"uri": f"s3://lake/{name}", "mode": "scd2"}
+    assert api.get(path).json["materialized"] == wanted
+    assert api.put(path, {"key_columns": ["id", "part"]}).json["materialized"] == wanted
+    (row,) = rows(api, name)
+    assert (row["materialized_uri"], row["materialized_mode"]) == (f"s3://lake/{name}", "scd2")
+    assert sql(api, f'ALTER TABLE "{name}" CLEAR MATERIALIZED').status == 200
+    assert api.get(path).json["materialized"] is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["mode = 'scd1'", "uri = 's3://lake/x', mode = 'scd3'", "uri = 's3://lake/x', other = 1", "uri = ''", "uri = 7"],
+)
+def test_wrong_options_of_a_materialised_table_are_refused(api: Api, name: str, options: str) -> None:
+    api.put(f"/api/tables/{name}", {})
+    answer = sql(api, f'ALTER TABLE "{name}" SET MATERIALIZED WITH ({options})')
+    assert (answer.status, answer.code) == (400, "invalid_request")
+
+
+def test_two_tables_or_an_archive_are_not_written_to_one_location(api: Api, name: str) -> None:
+    # One that is not registered, and one that is.
+    insert = {"op": "insert", "key": {"id": 1}, "after": {"id": 1}}
+    assert api.post(f"/api/tables/{name}.a/changes", {"changes": [insert]}).status == 200
+    api.put(f"/api/tables/{name}.b", {})
+    uri = f"s3://lake/{name}"
+    assert sql(api, f"ALTER TABLE \"{name}.a\" SET MATERIALIZED WITH (uri = '{uri}')").status == 200
+    assert sql(api, f"ALTER TABLE \"{name}.b\" SET MATERIALIZED WITH (uri = '{uri}/')").status == 409
+    api.put(f"/v0/topics/{name}", {})
+    assert sql(api, f"ALTER TOPIC \"{name}\" SET ARCHIVE WITH (uri = '{uri}/inside')").status == 409
+    source = api.put(f"/api/tables/{name}.c", {"kind": "delta", "location": f"{uri}-source"})
+    assert source.status == 201
+    assert sql(api, f"ALTER TABLE \"{name}.c\" SET MATERIALIZED WITH (uri = '{uri}-source')").status == 400

@@ -1,4 +1,4 @@
-"""A server in a thread for the whole room, and archives in directories of their own."""
+"""A server in a thread for all tests of this package, and archives in directories of their own."""
 
 import itertools
 from pathlib import Path

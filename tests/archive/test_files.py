@@ -87,25 +87,25 @@ def test_no_rows_make_no_file(tmp_path: Path) -> None:
 class FullDisk(Place):
     """A file that accepts a limited number of bytes."""
 
-    def __init__(self, uri: str, room: int) -> None:
+    def __init__(self, uri: str, free_bytes: int) -> None:
         super().__init__(uri)
-        self._room = room
+        self._free_bytes = free_bytes
 
     def create(self, path: str) -> Any:
         import pyarrow as pa
 
-        return pa.PythonFile(_FullFile(super().create(path), self._room), "w")
+        return pa.PythonFile(_FullFile(super().create(path), self._free_bytes), "w")
 
 
 class _FullFile:
-    def __init__(self, file: Any, room: int) -> None:
+    def __init__(self, file: Any, free_bytes: int) -> None:
         self._file = file
-        self._room = room
+        self._free_bytes = free_bytes
         self.closed = False
 
     def write(self, data: Any) -> int:
-        self._room -= len(data)
-        if self._room < 0:
+        self._free_bytes -= len(data)
+        if self._free_bytes < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         return int(self._file.write(data) or len(data))
 
@@ -117,9 +117,9 @@ class _FullFile:
         self._file.close()
 
 
-@pytest.mark.parametrize("room", [0, 100, 20_000])
-def test_a_full_disk_raises_and_leaves_no_file(tmp_path: Path, room: int) -> None:
-    files = writer(FullDisk(str(tmp_path), room))
+@pytest.mark.parametrize("free_bytes", [0, 100, 20_000])
+def test_a_full_disk_raises_and_leaves_no_file(tmp_path: Path, free_bytes: int) -> None:
+    files = writer(FullDisk(str(tmp_path), free_bytes))
 
     def write() -> None:
         files.add(record_rows(page([os.urandom(40).hex().encode() for _ in range(2000)]), 0, 1))

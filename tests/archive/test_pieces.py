@@ -165,7 +165,9 @@ def test_records_lost_to_retention_get_a_tombstone_with_range_and_reason(
     assert all([row["ts"] is not None and row["date"] is not None for row in rows])
 
 
-def test_deleted_records_are_no_loss_and_the_position_goes_on(client: Client, topic: str, copier: Copier) -> None:
+def test_deleted_records_are_no_loss_and_the_position_moves_past_them(
+    client: Client, topic: str, copier: Copier
+) -> None:
     client.create(topic)
     client.append(topic, [RecordIn(n, tag="gone" if n < 8 else "kept") for n in range(10)])
     client.delete(topic, match="gone")
@@ -175,7 +177,7 @@ def test_deleted_records_are_no_loss_and_the_position_goes_on(client: Client, to
     assert copier.up_to(10).records == 2
 
 
-def test_a_recreated_topic_goes_on_in_the_same_table(client: Client, topic: str, copier: Copier) -> None:
+def test_a_recreated_topic_continues_in_the_same_table(client: Client, topic: str, copier: Copier) -> None:
     client.create(topic)
     client.append(topic, ["old"] * 3)
     copier.up_to(2)

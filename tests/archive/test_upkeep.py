@@ -212,7 +212,7 @@ def test_positions_survive_the_checkpoints_of_the_log(client: Client, topic: str
     assert open_archive(copier.archive.uri).archived_through(topic) == {0: (copier.epoch, 4), 1: (copier.epoch, 4)}
 
 
-def test_rows_erased_by_hand_stay_erased_and_the_archive_goes_on(client: Client, topic: str, copier: Copier) -> None:
+def test_rows_erased_by_hand_stay_erased_and_the_archive_continues(client: Client, topic: str, copier: Copier) -> None:
     """As docs/archive.md says how to erase what must not be kept."""
     from deltalake import DeltaTable
 

@@ -396,7 +396,9 @@ def test_a_publication_without_the_table_is_repaired_with_a_new_snapshot(watch: 
     assert table.replayed() == table.rows() == {1: 1, 2: 2}
 
 
-def test_a_capture_begun_before_table_ids_were_kept_goes_on_without_a_snapshot(watch: Callable[..., Watched]) -> None:
+def test_a_capture_started_before_table_ids_were_stored_continues_without_a_snapshot(
+    watch: Callable[..., Watched],
+) -> None:
     table = watch()
     table.sql("INSERT INTO {t} VALUES (1, 1)")
     table.capture()

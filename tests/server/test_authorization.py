@@ -233,6 +233,11 @@ STATEMENT_CALLS: dict[str, tuple[str, Callable[[Side], dict[str, str]]]] = {
         lambda side: {"topic": side.topic, "uri": f"s3://lake/{side.topic}"},
     ),
     "ClearArchive": ('ALTER TOPIC "{topic}" CLEAR ARCHIVE', lambda side: {"topic": side.topic}),
+    "SetMaterialized": (
+        "ALTER TABLE {table} SET MATERIALIZED WITH (uri = '{uri}')",
+        lambda side: {"table": side.known_table, "uri": f"s3://lake/{side.topic}-rows"},
+    ),
+    "ClearMaterialized": ("ALTER TABLE {table} CLEAR MATERIALIZED", lambda side: {"table": side.known_table}),
     "Consume": ("CONSUME FROM \"{topic}\" GROUP 'g' LIMIT 1", lambda side: {"topic": side.topic}),
     "Ack": ("ACK \"{topic}\" GROUP 'g' UPTO OFFSET 1", lambda side: {"topic": side.topic}),
     "ResetGroup": ("RESET CONSUMER GROUP 'g' ON \"{topic}\" TO LATEST", lambda side: {"topic": side.topic}),
@@ -517,6 +522,7 @@ async def furnish(house: House) -> tuple[Side, Side]:
         await make("POST", f"/v0/topics/{side.queue}", RECORDS)
         await make("PUT", f"/v0/routers/{side.router}", {"source": side.topic, "dest": f"{side.topic}:copy"})
         await make("PUT", f"/api/tables/{side.known_table}", {})
+        await run(f"ALTER TABLE {side.known_table} SET MATERIALIZED WITH (uri = 's3://lake/{side.topic}-rows')")
         await make("PUT", f"/api/pipelines/{side.pipeline}", REPORT)
         await make("POST", "/v0/commits", {"producer": side.producer, "batch": 1}, key=key)
         stage = (await make("POST", f"/v0/stages?topic={side.topic}", RECORDS))["stage_id"]

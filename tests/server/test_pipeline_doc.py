@@ -42,7 +42,7 @@ def test_its_defaults_and_bounds_are_those_of_the_code() -> None:
         f"Up to {pipeline.MAX_PIPELINES} pipelines, {pipeline.MAX_JOBS:,} jobs each, "
         f"{MAX_CONTROL_BODY_BYTES >> 20} MiB a report, {pipeline.MAX_ALL_BYTES >> 20} MiB together"
     ) in TEXT
-    assert f"not been heard of for {pipeline.LOST_AFTER_MS // 1000} seconds" in TEXT
+    assert f"not reported for {pipeline.LOST_AFTER_MS // 1000} seconds" in TEXT
 
 
 def test_the_page_on_sql_lists_every_system_table_with_its_columns() -> None:

@@ -1,4 +1,4 @@
-"""One server and one Spark session for the whole room: a session takes far longer to start than a test to run."""
+"""One server and one Spark session for all tests of this package: a session takes far longer to start than a test to run."""
 
 import itertools
 import os

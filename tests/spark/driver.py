@@ -78,6 +78,19 @@ def materialize(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def route(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Route the changes of the table with the name of the source, then end."""
+    from topics.spark.pipeline.job import JobContext
+    from topics.spark.routing.job import RouteJob
+
+    watched: list[Any] = []
+    context = JobContext(spark, job["url"], None, job["checkpoint"] + "-routed", 0, set_status_source=watched.append)
+    query = RouteJob(job["source"]).start_with(context, availableNow=True)
+    query.awaitTermination()
+    notes = watched[0]()
+    return {"messages": notes["messages"], "trouble": notes["trouble"]}
+
+
 def batch(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Read the source whole, count it, and write it to the target."""
     reader = spark.read.format("topics").option("url", job["url"]).option("subscribe", job["source"])

@@ -16,6 +16,8 @@ SEEDS = [
     "ALTER TOPIC t CLEAR RETENTION",
     "ALTER TOPIC t SET ARCHIVE WITH (uri = 's3://lake/t', freshness_ms = 1000, compact_interval_ms = 0, vacuum_hours = 24)",
     "ALTER TOPIC t CLEAR ARCHIVE",
+    "ALTER TABLE c.m SET MATERIALIZED WITH (uri = 's3://lake/m', mode = 'scd2')",
+    "ALTER TABLE c.m CLEAR MATERIALIZED",
     "ALTER TOPIC t SET ALIAS 'other'",
     "ALTER TOPIC t CLEAR ALIAS",
     "CONSUME FROM t GROUP 'g' PARTITION 0 FROM OFFSET 3 LIMIT 10",
@@ -36,7 +38,7 @@ PIECES = [
     "1e999", "99999999999999999999999", "18446744073709551615", "18446744073709551616", ".", "..", ",", "=", "==", "<=>", "||",
     "::", "@", "#", "%", "NULL", "TRUE", "SELECT", "FROM", "WHERE", "NOT", "IN", "EXISTS", "UNION", "INTERVAL 1 DAY", "x -> x",
     "reflect('a')", "java_method", "a[0]", "{}", "[]", "count(*)", "OVER ()", "system", "system.topics", "main.topics", "WITH (",
-    "PARTITION", "PARTITIONS", "GROUP", "OFFSET", "LIMIT", "TO", "ON", "SOURCE", "ALIAS", "ARCHIVE", "uri", "'" + "x" * 300 + "'", "NOT " * 60,
+    "PARTITION", "PARTITIONS", "GROUP", "OFFSET", "LIMIT", "TO", "ON", "SOURCE", "ALIAS", "ARCHIVE", "TABLE", "MATERIALIZED", "uri", "'" + "x" * 300 + "'", "NOT " * 60,
     "(" * 120, "a." * 40, "t", "g", "app.t", "CAST(a AS ARRAY<INT>)", "X'1F'", "r'x'", "1L", "DATE '2020-01-01'", "LIKE ANY ('a')",
 ]  # fmt: skip
 VALUES: list[str | int | float | bool | None] = [

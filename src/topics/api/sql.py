@@ -86,6 +86,8 @@ STATEMENTS = {
         Command("SetAlias", Rule(ADMIN, (_TOPIC, Name("body", "alias")))),
         _as("put_archive", "SetArchive", _OPTIONS),
         _as("delete_archive", "ClearArchive"),
+        Command("SetMaterialized", Rule(ADMIN, (_TABLE, Name("body", "options.uri", "archive_location")))),
+        Command("ClearMaterialized", Rule(DELETE, (_TABLE,))),
         _as("consume", "Consume", _GROUP),
         _as("group_ack", "Ack", _GROUP),
         _as("group_seek", "ResetGroup", _GROUP),

@@ -52,6 +52,13 @@ class ChangesBody(Struct):
     key_columns: Annotated[list[str], about("Key columns, for events that do not name their key.")] = []
 
 
+class MaterializedTo(Struct):
+    """The Delta table that the pipeline keeps equal to a table."""
+
+    uri: Annotated[str, about("Where the Delta table is.")]
+    mode: Annotated[str, about("`scd1`: the rows as they are now; `scd2`: all versions of each row.")]
+
+
 class TableInfo(Response):
     """A table that is known to the server."""
 
@@ -62,6 +69,7 @@ class TableInfo(Response):
     columns: Annotated[dict[str, str], about("Types of the columns, by name; empty if they are not known.")]
     topic: Annotated[str, about("Topic that holds its changes.")]
     created_at: Annotated[int, about("Unix time in milliseconds.")]
+    materialized: Annotated[MaterializedTo | None, about("Set by `ALTER TABLE ... SET MATERIALIZED`.")] = None
     created: Annotated[bool, about("PUT only: whether the table is new.")] = False
 
 

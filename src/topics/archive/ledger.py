@@ -278,8 +278,8 @@ def open_archive(uri: str, *, create: bool = False) -> Ledger:
 
 def open_quarantine(uri: str, *, create: bool = False) -> Ledger | None:
     """Open the table for records of an archive that could not be converted; None when it does not exist."""
-    beside = quarantine_uri(uri)
-    return _open(beside, QUARANTINE_SCHEMA, True) if create or _is_table(beside) else None
+    quarantine = quarantine_uri(uri)
+    return _open(quarantine, QUARANTINE_SCHEMA, True) if create or _is_table(quarantine) else None
 
 
 def quarantine_uri(uri: str) -> str:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from topics.archive.files import Added, FileWriter
@@ -59,6 +61,9 @@ class Piece(Struct, frozen=True):
     lost: int
     quarantine_files: list[Added]
     quarantined: int
+    # Bytes of the data of the records, and the time of the newest one in milliseconds (0 without records).
+    data_bytes: int = 0
+    newest_ts: int = 0
 
 
 class Committed(Struct, frozen=True):
@@ -110,6 +115,8 @@ def commit_pieces(archive: Ledger, topic: str, pieces: list[Piece], note: dict[s
         "records": sum([piece.records for piece in pieces]),
         "lost": sum([piece.lost for piece in pieces]),
         "quarantined": sum([piece.quarantined for piece in pieces]),
+        "bytes": sum([piece.data_bytes for piece in pieces]),
+        "newest_ts": max([piece.newest_ts for piece in pieces]),
     }
     notes = {**(note or {}), **{f"topics.{name}": str(count) for name, count in counts.items()}}
     version = archive.commit(topic, epoch, partitions, moves, files, notes)
@@ -155,11 +162,17 @@ class Copying:
         self._records = 0
         self._lost = 0
         self._quarantined = 0
+        self._data_bytes = 0
+        self._newest_ts = 0
 
     def take(self, page: Any) -> None:
         work = self._work
         kept, broken = convertible(page)
         self._records += kept.num_rows
+        if kept.num_rows:
+            self._data_bytes += pc.sum(pc.binary_length(kept.column("data"))).as_py() or 0
+            newest_us = pc.max(kept.column("ts").cast(pa.int64())).as_py()
+            self._newest_ts = max(self._newest_ts, newest_us // 1000)
         self._rows.add(record_rows(kept, work.partition, work.epoch))
         if not broken:
             return
@@ -178,7 +191,16 @@ class Copying:
 
     def close(self) -> Piece:
         files = self._rows.close()
-        return Piece(self._work, files, self._records, self._lost, self._broken.close(), self._quarantined)
+        return Piece(
+            self._work,
+            files,
+            self._records,
+            self._lost,
+            self._broken.close(),
+            self._quarantined,
+            self._data_bytes,
+            self._newest_ts,
+        )
 
     def abort(self) -> None:
         self._rows.abort()

@@ -101,11 +101,11 @@ class _KeptPage(Struct):
 class PostgresCapture:
     """A capture with its connections. After any error, close it and create a new one."""
 
-    def __init__(self, options: CaptureOptions, client: Client, tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, options: CaptureOptions, client: Client, log: Callable[[str], None] = lambda _: None) -> None:
         self.options = options
         self.progress = Progress()
         self._client = client
-        self._tell = tell
+        self._log = log
         self._schema, _, self._table = options.table.partition(".")
         if not self._table or "." in self._table:
             raise InvalidRequest("the table is named as schema.table")
@@ -169,10 +169,10 @@ class PostgresCapture:
                 # Stored by an earlier version, whose producer names had no oid.
                 self._client.commit([], producer=producer, batch=2)
                 return
-        begun = stage + 1 if not stage % 2 else stage + 2
-        self._client.commit([], producer=producer, batch=begun)
+        running_stage = stage + 1 if not stage % 2 else stage + 2
+        self._client.commit([], producer=producer, batch=running_stage)
         self._snapshot()
-        self._client.commit([], producer=producer, batch=begun + 1)
+        self._client.commit([], producer=producer, batch=running_stage + 1)
 
     def _lock(self) -> None:
         key = xxh3_64_intdigest(f"topics capture {self._slot}".encode()) >> 1
@@ -222,7 +222,7 @@ class PostgresCapture:
         if exists is None:
             statement = "CREATE PUBLICATION {publication} FOR TABLE {table} WITH (publish_via_partition_root = true)"
         elif not self._is_published():
-            self._tell(f"publication {self._slot} did not contain {self.options.table}; a new snapshot is taken")
+            self._log(f"publication {self._slot} did not contain {self.options.table}; a new snapshot is taken")
             statement = "ALTER PUBLICATION {publication} ADD TABLE {table}"
         else:
             return True
@@ -256,7 +256,7 @@ class PostgresCapture:
                 self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
                 self._send_rows(lsn_number(point), known_rows)
-        self._tell(f"snapshot of {self.options.table} at {point}: {self.progress.snapshot_rows} rows")
+        self._log(f"snapshot of {self.options.table} at {point}: {self.progress.snapshot_rows} rows")
 
     def _slot_exists(self) -> bool:
         query = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
@@ -511,7 +511,7 @@ class PostgresCapture:
             refusal = f"{event['op']} of {msgspec.json.encode(event.get('key')).decode()[:200]}: {refused.message}"
             if not self.options.skip_refused:
                 raise InvalidRequest(f"the server refuses a change ({refusal})")
-            self._tell(f"left out: {refusal}")
+            self._log(f"left out: {refusal}")
 
     # Types
 

@@ -58,6 +58,7 @@ __all__ = [
     "Left",
     "LiveConnection",
     "LoggedIn",
+    "MaterializedTo",
     "Metrics",
     "Nacked",
     "OffsetStart",
@@ -1094,6 +1095,17 @@ class StagesRenewed(Struct):
     ttl_ms: int
 
 
+class MaterializedTo(Struct):
+    """The Delta table that the pipeline keeps equal to a table.
+
+    uri: Where the Delta table is.
+    mode: `scd1`: the rows as they are now; `scd2`: all versions of each row.
+    """
+
+    uri: str
+    mode: str
+
+
 class TableInfo(Struct):
     """A table that is known to the server.
 
@@ -1104,6 +1116,7 @@ class TableInfo(Struct):
     columns: Types of the columns, by name; empty if they are not known.
     topic: Topic that holds its changes.
     created_at: Unix time in milliseconds.
+    materialized: Set by `ALTER TABLE ... SET MATERIALIZED`.
     created: PUT only: whether the table is new.
     """
 
@@ -1114,6 +1127,7 @@ class TableInfo(Struct):
     columns: dict[str, str]
     topic: str
     created_at: int
+    materialized: MaterializedTo | None = None
     created: bool = False
 
 

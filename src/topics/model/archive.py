@@ -57,7 +57,7 @@ class ArchivedTo(Struct, array_like=True, frozen=True):
 
 
 class Archive(Struct, frozen=True):
-    """The archive of a topic. `begun` tells this table from another one that the topic had before."""
+    """The archive of a topic. `begun` distinguishes this table from another one that the topic had before."""
 
     options: ArchiveOptions
     begun: int

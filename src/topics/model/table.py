@@ -11,8 +11,10 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import Struct
 
 from topics.model.errors import InvalidRequest
+from topics.model.location import Location, parse_location
 
 Kind = Literal["push", "delta", "postgres"]
+MaterializeMode = Literal["scd1", "scd2"]
 MAX_COLUMNS = 2000
 MAX_KEY_COLUMNS = 64
 MAX_COLUMN_CHARS = 255
@@ -20,6 +22,18 @@ MAX_LOCATION_CHARS = 2000
 
 _SECRETS = {"password", "sslpassword", "passwd", "pwd", "secret", "token", "sig", "access_key", "secret_key"}
 _SETTING = re.compile(r"(\w+)\s*=")
+
+
+class Materialized(Struct, frozen=True):
+    """The Delta table that the pipeline keeps equal to a table (`scd1`), or to the history of its rows (`scd2`)."""
+
+    uri: str
+    mode: MaterializeMode = "scd1"
+
+    @property
+    def location(self) -> Location:
+        """The same for all spellings of one table. Raises ValueError."""
+        return parse_location(self.uri)
 
 
 class Table(Struct, frozen=True):
@@ -32,6 +46,7 @@ class Table(Struct, frozen=True):
     key_columns: tuple[str, ...]
     columns: dict[str, str]
     created_ts: int
+    materialized: Materialized | None = None
 
     def unknown(self, columns: list[str]) -> str | None:
         """The first of these that the table does not have; None when all are there or its schema is not known."""
@@ -46,6 +61,8 @@ def check_table(table: Table) -> Table:
         raise InvalidRequest(f"a table of kind {table.kind} {what[table.kind]}")
     if table.location is not None:
         check_location(table.location)
+    if table.materialized is not None:
+        _check_materialized(table.materialized, table.location if table.kind == "delta" else None)
     for name in (*table.key_columns, *table.columns):
         if not name or len(name) > MAX_COLUMN_CHARS or not name.isprintable():
             raise InvalidRequest(f"a column has a name of 1 to {MAX_COLUMN_CHARS} printable characters")
@@ -57,6 +74,17 @@ def check_table(table: Table) -> Table:
     if missing is not None:
         raise InvalidRequest(f"the key column {missing!r} is not among the columns", detail={"column": missing})
     return table
+
+
+def _check_materialized(materialized: Materialized, source: str | None) -> None:
+    check_location(materialized.uri)
+    try:
+        location = materialized.location
+        is_source = source is not None and location.is_same(parse_location(source))
+    except ValueError:
+        raise InvalidRequest("uri is a path or a URI in UTF-8", detail={"option": "uri"}) from None
+    if is_source:
+        raise InvalidRequest("uri is the table that the changes come from", detail={"option": "uri"})
 
 
 def check_location(location: str) -> None:

@@ -1,10 +1,10 @@
 """Topics as a Spark source and sink: `spark.read / readStream / write / writeStream . format("topics")`.
 
 Planning is done with values (frozen ranges of seqs); connections are opened on the worker that reads or writes, never
-pickled. The same (start, end) always gives the same rows, less what was deleted on purpose. Writing is staged by the
-tasks and made readable by the driver with one fenced commit, so a batch is there once however often it is tried.
+pickled. The same (start, end) always gives the same rows, except for deleted ones. Writing is staged by the
+tasks and made readable by the driver with one fenced commit, so a retried batch is written once.
 
-Spark imports this room in every worker, in some for each batch anew: what few need is imported where it is needed.
+Spark imports this package in every worker, in some workers once per batch. Rarely needed modules are imported inside functions.
 """
 
 from typing import Any

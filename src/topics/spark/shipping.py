@@ -11,11 +11,13 @@ from typing import Any
 
 import topics
 
+PACKAGE_FILE = f"topics-{topics.__version__}.zip"
+
 
 def package_zip(directory: str | None = None) -> str:
     """Write `topics` and `pyspark_topics` into a zip file and return its path, for `spark.submit.pyFiles`."""
     directory = directory or tempfile.mkdtemp(prefix="topics-spark-")
-    path = os.path.join(directory, f"topics-{topics.__version__}.zip")
+    path = os.path.join(directory, PACKAGE_FILE)
     source = Path(topics.__file__).resolve().parent.parent
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in ("topics", "pyspark_topics"):

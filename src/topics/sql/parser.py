@@ -16,6 +16,7 @@ from topics.sql.statements import (
     AtOffset,
     AtTime,
     ClearArchive,
+    ClearMaterialized,
     ClearRetention,
     ClearTopic,
     Consume,
@@ -31,6 +32,7 @@ from topics.sql.statements import (
     Select,
     SetAlias,
     SetArchive,
+    SetMaterialized,
     SetRetention,
     ShowGroups,
     ShowTopics,
@@ -133,7 +135,8 @@ class _Parser:
         return DropGroup(self._name(), group, if_exists)
 
     def _alter(self) -> Statement:
-        self._word("TOPIC")
+        if self._word("TOPIC", "TABLE") == "TABLE":
+            return self._alter_table()
         topic = self._name()
         match self._word("ADD", "DROP", "SET", "CLEAR"):
             case "ADD":
@@ -155,6 +158,15 @@ class _Parser:
                         return ClearArchive(topic)
                     case _:
                         return ClearRetention(topic)
+
+    def _alter_table(self) -> Statement:
+        table = self._table()
+        action = self._word("SET", "CLEAR")
+        self._word("MATERIALIZED")
+        if action == "CLEAR":
+            return ClearMaterialized(table)
+        self._word("WITH")
+        return SetMaterialized(table, self._options())
 
     def _add_source(self, topic: str) -> AddSource:
         self._word("SOURCE")

@@ -84,6 +84,15 @@ class ClearArchive(Struct, frozen=True):
     topic: str
 
 
+class SetMaterialized(Struct, frozen=True):
+    table: str
+    options: Options
+
+
+class ClearMaterialized(Struct, frozen=True):
+    table: str
+
+
 class SetAlias(Struct, frozen=True):
     topic: str
     alias: str | None
@@ -150,6 +159,8 @@ Statement = (
     | ClearRetention
     | SetArchive
     | ClearArchive
+    | SetMaterialized
+    | ClearMaterialized
     | SetAlias
     | Consume
     | Ack

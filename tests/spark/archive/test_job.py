@@ -21,7 +21,7 @@ from topics.spark.pipeline.job import JobContext
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def surroundings(spark: Any, client: Client, checkpoint: Path, progress: dict[str, Any] | None = None) -> JobContext:
+def job_context(spark: Any, client: Client, checkpoint: Path, progress: dict[str, Any] | None = None) -> JobContext:
     shown = {} if progress is None else progress
     return JobContext(spark, client.url, None, str(checkpoint), 100, shown.update)
 
@@ -36,12 +36,12 @@ def archive_now(
     spark: Any, client: Client, topic: str, checkpoint: Path, progress: dict[str, Any] | None = None
 ) -> None:
     """Archive what is there now, and end."""
-    finish(job_of(client, topic).start_with(surroundings(spark, client, checkpoint, progress), availableNow=True))
+    finish(job_of(client, topic).start_with(job_context(spark, client, checkpoint, progress), availableNow=True))
 
 
 @contextmanager
 def archiving(spark: Any, client: Client, topic: str, checkpoint: Path) -> Iterator[Any]:
-    query = job_of(client, topic).start(surroundings(spark, client, checkpoint))
+    query = job_of(client, topic).start(job_context(spark, client, checkpoint))
     try:
         yield query
     finally:
@@ -75,6 +75,9 @@ def test_a_topic_is_archived_and_its_progress_reported_to_the_server(
     ]
     assert (found[2]["node"], found[2]["tag"], found[2]["kind"], found[2]["epoch"]) == ("ada", "t", "record", epoch)
     assert found[0]["date"] == found[0]["ts"].date()
+    assert (progress["rows"], progress["lag"], progress["bytes"]) == (3, 0, 3 * len('{"n":1}'))
+    assert progress["newest_ts"] == max([int(row["ts"].timestamp() * 1000) for row in found])
+    assert progress["latency_ms"] >= 0
     archived = client.archive(topic)
     assert archived is not None
     assert [(each.partition, each.epoch, each.next_seq) for each in archived.archived] == [(0, epoch, 3), (1, epoch, 2)]

@@ -44,7 +44,7 @@ def test_many_short_partitions_and_topics_are_read_by_few_tasks(spark: Any, clie
     client.create(topic, partitions=256)
     for number in range(256):
         client.append(topic, [number], partition=number)
-    names = [f"{topic}-{number}" for number in range(40)]
+    names = [f"{topic}-{number}" for number in range(400)]
     for name in names:
         client.append(name, [1])
     parts = load(spark, client.url, subscribe=topic)

@@ -60,7 +60,7 @@ class Driver:
         )
 
     def kill(self) -> None:
-        """With no time to say goodbye."""
+        """Kill it with its JVM and workers."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:

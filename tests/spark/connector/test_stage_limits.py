@@ -62,6 +62,19 @@ def test_write_without_atomic_needs_no_more_space_than_a_piece(
     assert small.info(topic).count == 5000
 
 
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_write_without_atomic_writes_a_gigabyte_with_default_settings(tmp_path: Path) -> None:
+    row = '"' + "x" * 9_998 + '"'
+    batch = pa.table({"data": [row] * 1000}).to_batches()[0]
+    with running_server(server_settings(tmp_path / "data")) as url, Client(url) as client:
+        client.create("large")
+        writer = BatchWriter(sink_options({"url": url, "topic": "large", "atomic": "false"}))
+        writer.commit([writer.write(iter([batch] * 100))])
+        info = client.info("large")
+        assert (info.count, info.bytes > 1_000_000_000) == (100_000, True)
+
+
 def test_write_that_takes_longer_than_a_stage_lives_keeps_its_stages(small: Client, topic: str) -> None:
     """The first task ends at once; the second one waits until a stage that is not renewed has expired."""
     small.create(topic)

@@ -55,7 +55,7 @@ def test_available_now_reads_what_is_there_in_bounded_batches(
     assert [each["numInputRows"] for each in progress] == [20, 20, 10]
 
 
-def test_a_query_goes_on_where_its_checkpoint_ended_and_takes_new_partitions_and_topics(
+def test_a_query_resumes_from_its_checkpoint_and_reads_new_partitions_and_topics(
     spark: Any, client: Client, topic: str, tmp_path: Path
 ) -> None:
     client.create(f"{topic}.in.a")
@@ -106,7 +106,7 @@ def test_a_stream_begins_at_the_end_by_default_and_follows(
         query.stop()
 
 
-def test_a_recreated_topic_stops_the_query_in_plain_words(
+def test_a_recreated_topic_stops_the_query_with_its_name(
     spark: Any, client: Client, topic: str, tmp_path: Path
 ) -> None:
     client.create(topic)

@@ -13,6 +13,7 @@ from tests.spark.delta.lake_table import LakeTable, applied
 from topics.client import Client
 from topics.spark.delta.feed import DeltaFeed, feed_jobs
 from topics.spark.pipeline.job import Job, JobContext
+from topics.spark.pipeline.progress import newest_s_of, observed_bytes
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -61,6 +62,9 @@ def test_a_route_that_names_a_delta_table_makes_a_job(client: Client, topic: str
     for table in (f"lake.{topic}", f"push.{topic}"):
         client.sql(f'ALTER TOPIC "{topic}" ADD SOURCE "{table}" ON INSERT WITH (payload = \'full\')')
     (job,) = [job for job in feed_jobs(client) if topic in job.name]
+    client.put_table(f"lake.{topic}.other", "delta", "/lake/other", key_columns=["id"])
+    client.sql(f"ALTER TABLE \"lake.{topic}.other\" SET MATERIALIZED WITH (uri = '/lake/{topic}')")
+    assert f"delta lake.{topic}.other" in {each.name for each in feed_jobs(client)}, "it is materialised"
     assert job == DeltaFeed(f"lake.{topic}", "/lake/orders", ("id",), f"changes:lake.{topic}")
     assert (job.name, job.kind) == (f"delta lake.{topic}", "delta")
 
@@ -72,6 +76,10 @@ def test_a_feed_sends_the_table_then_its_changes_and_continues_after_a_restart(
     job = DeltaFeed(topic, orders.uri, ("id",), changes)
     query = start(job)
     wait_for(lambda: client.info(changes).count == 3, query)
+    wait_for(lambda: any([each["numInputRows"] for each in query.recentProgress]), query)
+    first = next(each for each in query.recentProgress if each["numInputRows"])
+    assert (first["name"], observed_bytes(first) > 3 * 50) == (f"delta {topic}", True)
+    assert newest_s_of(first) == events(client, changes)[0]["ts"] / 1000
     assert client.info(changes).config["durability"] == "fsync"
     assert all([event["source"]["snapshot"] for event in events(client, changes)])
     orders.merge({"id": [3, 4], "v": ["C", "d"]})
@@ -86,7 +94,7 @@ def test_a_feed_sends_the_table_then_its_changes_and_continues_after_a_restart(
     assert [event["op"] for event in events(client, changes)[-2:]] == ["delete", "update"]
 
 
-def test_a_new_checkpoint_begins_anew_with_a_truncate_in_every_partition(
+def test_a_new_checkpoint_sends_a_truncate_to_every_partition_first(
     start: Callable[..., Any], client: Client, topic: str, orders: LakeTable
 ) -> None:
     changes = f"changes:{topic}"
@@ -125,7 +133,7 @@ def test_a_feed_removed_by_vacuum_fails_with_the_versions_and_skips_nothing(
             query.awaitTermination(PATIENCE_SECONDS)
         assert "delete the checkpoint of this job" in str(failed.value)
     assert client.info(changes).count == 3
-    query = start(job, "anew")
+    query = start(job, "second")
     wait_for(lambda: client.info(changes).count == 3 + 1 + 6, query)
     assert applied(events(client, changes)) == orders.rows()
 

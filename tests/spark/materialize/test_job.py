@@ -11,11 +11,15 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.spark.connector.test_exactly_once import Driver
+from tests.spark.connector.test_stream import finish
 from topics.cli.pipeline.table import run as table_command
 from topics.client import Client
 from topics.model.change import change_topic
-from topics.spark.materialize.job import Materializer
+from topics.spark.materialize.job import MaterializeJob, Materializer
 from topics.spark.materialize.table import MaterializeError
+from topics.spark.pipeline.job import JobContext, NotYet
+from topics.spark.pipeline.progress import lag_of, latency_ms_of, observed_bytes
+from topics.spark.pipeline.run import all_jobs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PATIENCE_SECONDS = 100
@@ -92,15 +96,43 @@ def test_a_table_that_cannot_be_materialised_is_named(spark: Any, client: Client
     assert current(tmp_path / "t") == {1: {"id": 1, "v": 1}}
 
 
+def test_a_table_set_by_sql_is_a_job_of_the_pipeline(spark: Any, client: Client, topic: str, tmp_path: Path) -> None:
+    table = f"shop.{topic}"
+    client.put_table(table, columns={"id": "bigint", "v": "bigint"})
+    client.sql(f"ALTER TABLE \"{table}\" SET MATERIALIZED WITH (uri = '{tmp_path / 't'}')")
+    (job,) = [job for job in all_jobs(client)[0] if topic in job.name]
+    assert (job.name, job.kind) == (f"materialize {table}", "materialize")
+    assert isinstance(job, MaterializeJob)
+    notes: dict[str, Any] = {}
+    context = JobContext(spark, client.url, None, str(tmp_path / "checkpoint"), 0, notes.update)
+    with pytest.raises(NotYet, match="does not exist"):
+        job.start(context)
+    source = Source(client, table, 3)
+    source.change(80)
+    query = job.start_with(context, availableNow=True)
+    finish(query)
+    assert current(tmp_path / "t") == source.rows
+    assert notes == {"uri": str(tmp_path / "t"), "mode": "scd1", "table_version": notes["table_version"]}
+    (last,) = [each for each in query.recentProgress if each["numInputRows"]]
+    assert (last["numInputRows"], last["name"], lag_of(last)) == (80, job.name, 0)
+    assert observed_bytes(last) > 80 * 30
+    assert latency_ms_of(last) is not None
+    client.sql(f'ALTER TABLE "{table}" CLEAR MATERIALIZED')
+    assert not [job for job in all_jobs(client)[0] if topic in job.name]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_driver_killed_again_and_again_applies_every_change_once(client: Client, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["scd1", "scd2"])
+def test_a_driver_killed_again_and_again_applies_every_change_once(
+    client: Client, topic: str, tmp_path: Path, mode: str
+) -> None:
     table = f"shop.{topic}"
     client.create(change_topic(table), partitions=2)
     source = Source(client, table, 2)
     for _ in range(6):
         source.change(500)
-    job: dict[str, Any] = {"master": "local[2]", "do": "materialize", "url": client.url, "table": table, "mode": "scd2"}
+    job: dict[str, Any] = {"master": "local[2]", "do": "materialize", "url": client.url, "table": table, "mode": mode}
     job |= {"uri": str(tmp_path / "t"), "max_changes": 150}
     reached = 0
     for _ in range(2):
@@ -117,6 +149,10 @@ def test_a_driver_killed_again_and_again_applies_every_change_once(client: Clien
             driver.kill()
     Driver(**job).reports(200)
     rows = stored(tmp_path / "t")
+    if mode == "scd1":
+        assert len(rows) == len(source.rows)
+        assert current(tmp_path / "t") == source.rows
+        return
     assert {row["id"]: row["v"] for row in rows if row["_is_current"]} == {k: r["v"] for k, r in source.rows.items()}
     versions = [(row["id"], row["v"]) for row in rows]
     assert len(versions) == len(set(versions))

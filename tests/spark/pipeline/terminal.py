@@ -11,8 +11,8 @@ from typing import Any
 _STEP = re.compile(r"\x1b\[([\d;]*)([A-Za-z])|(.)", re.DOTALL)
 
 
-class Glass:
-    """What people would see: the lines that scrolled away and those that stand there. Knows the few controls we use."""
+class TerminalScreen:
+    """What a terminal shows: the lines that scrolled away and those on the screen. Supports the few controls that we use."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self._columns = columns
@@ -92,10 +92,10 @@ class Terminal:
     def written(self) -> str:
         return self._written.decode(errors="replace")
 
-    def glass(self) -> Glass:
-        glass = Glass(self.columns, self.rows)
-        glass.show(self.written())
-        return glass
+    def screen(self) -> TerminalScreen:
+        screen = TerminalScreen(self.columns, self.rows)
+        screen.show(self.written())
+        return screen
 
     def close(self) -> None:
         """Everything that was written has been read."""

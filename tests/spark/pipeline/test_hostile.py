@@ -150,7 +150,7 @@ def bystander(pipeline: Pipeline) -> Iterator[Callable[[], None]]:
     def check() -> None:
         number = next(sent)
         other.insert({"id": number})
-        pipeline.wait(lambda: {"id": number} in other.got("out"), "the other job stands still")
+        pipeline.wait(lambda: {"id": number} in other.got("out"), "the other job does not continue")
         job = pipeline.job(f"route {other.name}")
         assert job is not None
         assert (job.error, job.restarts) == (None, 0)
@@ -210,7 +210,7 @@ HOSTILE_FILTERS = [
 ]
 
 
-def test_a_hostile_filter_that_came_past_the_server_is_not_run_either() -> None:
+def test_a_hostile_filter_that_bypassed_the_server_check_is_not_run() -> None:
     for text in HOSTILE_FILTERS:
         with pytest.raises((SqlError, ValueError, IndexError)):
             Columns({}).compiled(text, "boolean")
@@ -316,7 +316,7 @@ def test_columns_that_come_and_go_and_change_their_type_mid_stream(pipeline: Pip
 # The lake
 
 
-def test_a_vacuumed_feed_is_told_and_others_go_on(
+def test_a_vacuumed_feed_is_reported_and_other_jobs_continue(
     pipeline: Pipeline, tmp_path: Path, bystander: Callable[[], None]
 ) -> None:
     client = pipeline.client
@@ -343,7 +343,7 @@ def test_a_vacuumed_feed_is_told_and_others_go_on(
 # The disk
 
 
-def test_a_full_disk_under_a_checkpoint_is_told_and_nothing_is_lost_or_twice(
+def test_a_full_disk_under_a_checkpoint_is_reported_and_writes_every_message_once(
     pipeline: Pipeline, table: Table, bystander: Callable[[], None], tmp_path: Path
 ) -> None:
     table.route("out")

@@ -23,17 +23,17 @@ PATIENCE_SECONDS = 150
 
 
 class Process:
-    """A command of ours in a process group of its own."""
+    """A command of ours, or `command`, in a process group of its own."""
 
-    def __init__(self, *command: str, **environment: str) -> None:
-        surroundings = {**os.environ, "PYTHONPATH": python_path(), **environment}
+    def __init__(self, *arguments: str, command: list[str] | None = None, **environment: str) -> None:
+        variables = {**os.environ, "PYTHONPATH": python_path(), **environment}
         for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-            surroundings.pop(name, None)
+            variables.pop(name, None)
         self._out = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by end
         self.last = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "topics.cli.main", *command],
-            env=surroundings,
+            command or [sys.executable, "-m", "topics.cli.main", *arguments],
+            env=variables,
             stdout=self._out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -46,7 +46,7 @@ class Process:
         return self._out.read()
 
     def kill(self) -> None:
-        """With no time to say goodbye, nor its JVM and workers."""
+        """Kill it with its JVM and workers."""
         if self._out.closed:
             return
         try:
@@ -58,7 +58,7 @@ class Process:
         self._out.close()
 
 
-class House:
+class ServerAndPipeline:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.port_file = directory / "port"
@@ -89,7 +89,7 @@ class House:
                 "--conf",
                 "spark.driver.memory=600m",
                 "--name",
-                "house",
+                "main",
                 "--no-ui",
                 "--no-logs",
                 *(more or ("--master", "local[2,4]")),
@@ -99,7 +99,7 @@ class House:
 
     def job(self, name: str) -> Any:
         try:
-            found = [job for job in self.client.pipeline("house").jobs if job.name == name]
+            found = [job for job in self.client.pipeline("main").jobs if job.name == name]
         except TopicsError:
             return None
         return found[0] if found else None
@@ -120,34 +120,36 @@ def wait_until(true: Callable[[], bool], process: Process | None) -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path)
+def system(tmp_path: Path) -> Iterator[ServerAndPipeline]:
+    system = ServerAndPipeline(tmp_path)
     try:
-        yield house
+        yield system
     finally:
-        house.end()
+        system.end()
 
 
 def change(number: int, keys: int = 20) -> dict[str, Any]:
     return {"op": "update", "ts": number, "after": {"id": number % keys, "n": number}, "position": number + 1}
 
 
-def send(house: House, table: str, first: int, last: int) -> None:
+def send(system: ServerAndPipeline, table: str, first: int, last: int) -> None:
     for start in range(first, last, 500):
         changes = [change(number) for number in range(start, min(last, start + 500))]
-        house.client.send_changes(table, changes, source="test", key_columns=["id"])
+        system.client.send_changes(table, changes, source="test", key_columns=["id"])
 
 
-def routed(house: House, topic: str, partitions: int) -> list[list[int]]:
-    return [[record.data["n"] for record in house.client.read(topic, partition=number)] for number in range(partitions)]
+def routed(system: ServerAndPipeline, topic: str, partitions: int) -> list[list[int]]:
+    return [
+        [record.data["n"] for record in system.client.read(topic, partition=number)] for number in range(partitions)
+    ]
 
 
-def count(house: House, topic: str) -> int:
-    return sum([each.count for each in house.client.info(topic).partitions]) or house.client.info(topic).count
+def count(system: ServerAndPipeline, topic: str) -> int:
+    return sum([each.count for each in system.client.info(topic).partitions]) or system.client.info(topic).count
 
 
-def check(house: House, topic: str, wanted: list[int], partitions: int) -> None:
-    found = routed(house, topic, partitions)
+def check(system: ServerAndPipeline, topic: str, wanted: list[int], partitions: int) -> None:
+    found = routed(system, topic, partitions)
     assert sorted([n for each in found for n in each]) == wanted, "every matching change, once"
     for each in found:
         for key in range(20):
@@ -155,53 +157,53 @@ def check(house: House, topic: str, wanted: list[int], partitions: int) -> None:
             assert of_key == sorted(of_key), "changes of a key in their order"
 
 
-def test_every_matching_change_is_routed_once_however_driver_and_server_end(house: House) -> None:
-    client = house.client
+def test_every_matching_change_is_routed_once_however_driver_and_server_end(system: ServerAndPipeline) -> None:
+    client = system.client
     client.create("changes:shop.orders", partitions=2)
     client.create("all", partitions=3)
     client.create("even")
     client.sql("ALTER TOPIC \"all\" ADD SOURCE shop.orders ON UPDATE WITH (payload = 'full')")
     client.sql("ALTER TOPIC even ADD SOURCE shop.orders ON UPDATE WHERE (n % 2 = 0) WITH (payload = 'full')")
     sent = 4000
-    send(house, "shop.orders", 0, sent)
+    send(system, "shop.orders", 0, sent)
     for kill in ("driver", "server"):
-        if house.pipeline is None or house.pipeline.process.poll() is not None:
-            house.start_pipeline()
-        before = count(house, "even")
+        if system.pipeline is None or system.pipeline.process.poll() is not None:
+            system.start_pipeline()
+        before = count(system, "even")
         # In the middle of the work: something new has arrived, and more is on its way.
-        wait_until(lambda seen=before: count(house, "even") > seen, house.pipeline)  # type: ignore[misc]
-        send(house, "shop.orders", sent, sent + 3000)
+        wait_until(lambda seen=before: count(system, "even") > seen, system.pipeline)  # type: ignore[misc]
+        send(system, "shop.orders", sent, sent + 3000)
         sent += 3000
         if kill == "driver":
-            assert house.pipeline is not None
-            house.pipeline.kill()
+            assert system.pipeline is not None
+            system.pipeline.kill()
         else:
-            assert house.server is not None
-            house.server.kill()
-            house.start_server()
-        send(house, "shop.orders", sent, sent + 500)
+            assert system.server is not None
+            system.server.kill()
+            system.start_server()
+        send(system, "shop.orders", sent, sent + 500)
         sent += 500
-    pipeline = house.pipeline
+    pipeline = system.pipeline
     assert pipeline is not None
-    wait_until(lambda: count(house, "all") >= sent and count(house, "even") >= sent // 2, pipeline)
+    wait_until(lambda: count(system, "all") >= sent and count(system, "even") >= sent // 2, pipeline)
 
     # Routes that come and go while it runs: what was sent after one was made is routed by it, and none of what came after
     # it was dropped.
-    house.client.create("late")
-    house.client.sql("ALTER TOPIC late ADD SOURCE shop.orders ON UPDATE WITH (payload = 'full')")
-    send(house, "shop.orders", sent, sent + 50)
-    wait_until(lambda: count(house, "late") >= 50, pipeline)
-    house.client.sql("ALTER TOPIC late DROP SOURCE shop.orders")
-    send(house, "shop.orders", sent + 50, sent + 100)
-    wait_until(lambda: count(house, "all") >= sent + 100, pipeline)
-    check(house, "late", list(range(sent, sent + 50)), 1)
+    system.client.create("late")
+    system.client.sql("ALTER TOPIC late ADD SOURCE shop.orders ON UPDATE WITH (payload = 'full')")
+    send(system, "shop.orders", sent, sent + 50)
+    wait_until(lambda: count(system, "late") >= 50, pipeline)
+    system.client.sql("ALTER TOPIC late DROP SOURCE shop.orders")
+    send(system, "shop.orders", sent + 50, sent + 100)
+    wait_until(lambda: count(system, "all") >= sent + 100, pipeline)
+    check(system, "late", list(range(sent, sent + 50)), 1)
     sent += 100
 
-    job = house.job("route shop.orders")
+    job = system.job("route shop.orders")
     assert (job.kind, job.state) == ("route", "running")
     pipeline.process.send_signal(signal.SIGTERM)
     assert pipeline.process.wait(60) == 0, pipeline.output()[-3000:]
-    assert house.client.pipeline("house").state == "stopped"
+    assert system.client.pipeline("main").state == "stopped"
     assert "route shop.orders: running" in pipeline.output()
-    check(house, "all", list(range(sent)), 3)
-    check(house, "even", list(range(0, sent, 2)), 1)
+    check(system, "all", list(range(sent)), 3)
+    check(system, "even", list(range(0, sent, 2)), 1)

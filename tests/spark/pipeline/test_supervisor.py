@@ -47,13 +47,13 @@ class FakeJob:
     name: str
     version: int = 0
     kind: str = "route"
-    house: Any = field(default=None, compare=False)
+    bench: Any = field(default=None, compare=False)
 
     def start(self, context: JobContext) -> Any:
-        return self.house.started(self, context)
+        return self.bench.started(self, context)
 
 
-class House:
+class SupervisorBench:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.queries: dict[str, Query] = {}
@@ -65,12 +65,12 @@ class House:
         self.starts.append((job.name, job.version, context.checkpoint))
         if self.refusals:
             raise self.refusals.pop()
-        context.tell({"version": job.version})
+        context.set_status_fields({"version": job.version})
         self.queries[job.name] = Query()
         return self.queries[job.name]
 
     def want(self, *jobs: tuple[str, int]) -> None:
-        self.supervisor.want([FakeJob(name, version, house=self) for name, version in jobs], 1.0)
+        self.supervisor.set_jobs([FakeJob(name, version, bench=self) for name, version in jobs], 1.0)
 
     def look(self) -> None:
         """One look that starts, one that sees it started."""
@@ -85,87 +85,87 @@ class House:
 
 
 def test_jobs_are_started_replaced_and_stopped_as_they_are_wanted() -> None:
-    house = House()
-    house.want(("route a", 1), ("route b", 1))
-    house.look()
-    assert house.states() == {"route a": ("running", None), "route b": ("running", None)}
-    first = dict(house.queries)
-    house.want(("route a", 2))
-    house.look()
+    bench = SupervisorBench()
+    bench.want(("route a", 1), ("route b", 1))
+    bench.look()
+    assert bench.states() == {"route a": ("running", None), "route b": ("running", None)}
+    first = dict(bench.queries)
+    bench.want(("route a", 2))
+    bench.look()
     assert (first["route a"].stopped, first["route b"].stopped) == (1, 1)
-    assert [start for start in house.starts if start[0] == "route a"] == [
+    assert [start for start in bench.starts if start[0] == "route a"] == [
         ("route a", 1, "/c/route-a"),
         ("route a", 2, "/c/route-a"),
     ]
-    assert list(house.supervisor.jobs) == ["route a"]
-    house.want(("route a", 2))
-    assert house.queries["route a"].stopped == 0, "an equal one is left alone"
+    assert list(bench.supervisor.jobs) == ["route a"]
+    bench.want(("route a", 2))
+    assert bench.queries["route a"].stopped == 0, "an equal one is left alone"
 
 
 def test_a_job_that_fails_waits_longer_each_time_and_the_others_run_on() -> None:
-    house = House()
-    house.want(("route a", 1), ("route b", 1))
-    house.look()
+    bench = SupervisorBench()
+    bench.want(("route a", 1), ("route b", 1))
+    bench.look()
     waits = []
     for _ in range(12):
-        house.queries["route a"].fail(RuntimeError("topics.client.errors.ServerUnreachable: no answer"))
-        house.supervisor.look()
-        assert house.states() == {"route a": ("waiting", "no answer"), "route b": ("running", None)}
-        began = house.now_s
-        while house.states()["route a"][0] == "waiting":
-            house.now_s += 0.25
-            house.look()
-        waits.append(house.now_s - began)
+        bench.queries["route a"].fail(RuntimeError("topics.client.errors.ServerUnreachable: no answer"))
+        bench.supervisor.look()
+        assert bench.states() == {"route a": ("waiting", "no answer"), "route b": ("running", None)}
+        began = bench.now_s
+        while bench.states()["route a"][0] == "waiting":
+            bench.now_s += 0.25
+            bench.look()
+        waits.append(bench.now_s - began)
     assert waits[0] <= 1.5
     assert 30 <= waits[-1] <= MAX_WAIT_S + 1
-    assert house.supervisor.jobs["route a"].restarts == 12
-    house.queries["route a"].finish(0, 5)
-    house.supervisor.look()
-    house.queries["route a"].fail(RuntimeError("x"))
-    house.supervisor.look()
-    house.now_s += 1.0
-    house.look()
-    assert house.states()["route a"] == ("running", None), "a batch that was done makes it young again"
+    assert bench.supervisor.jobs["route a"].restarts == 12
+    bench.queries["route a"].finish(0, 5)
+    bench.supervisor.look()
+    bench.queries["route a"].fail(RuntimeError("x"))
+    bench.supervisor.look()
+    bench.now_s += 1.0
+    bench.look()
+    assert bench.states()["route a"] == ("running", None), "a batch that was done makes it young again"
 
 
 def test_a_job_without_data_is_started_again_soon_and_has_not_failed() -> None:
-    house = House()
-    house.refusals = [NotYet("no changes yet")] * 5
-    house.want(("route a", 1))
+    bench = SupervisorBench()
+    bench.refusals = [NotYet("no changes yet")] * 5
+    bench.want(("route a", 1))
     for _ in range(5):
-        house.look()
-        assert house.states() == {"route a": ("waiting", "no changes yet")}
-        house.now_s += 1.0
-    house.look()
-    assert house.states() == {"route a": ("running", None)}
-    assert house.supervisor.jobs["route a"].restarts == 0
+        bench.look()
+        assert bench.states() == {"route a": ("waiting", "no changes yet")}
+        bench.now_s += 1.0
+    bench.look()
+    assert bench.states() == {"route a": ("running", None)}
+    assert bench.supervisor.jobs["route a"].restarts == 0
 
 
 def test_a_job_is_stopped_between_two_batches() -> None:
-    house = House()
-    house.want(("route a", 1))
-    house.look()
-    query = house.queries["route a"]
+    bench = SupervisorBench()
+    bench.want(("route a", 1))
+    bench.look()
+    query = bench.queries["route a"]
     query.looks_until_done = 3
-    house.supervisor.stop(5.0)
+    bench.supervisor.stop(5.0)
     assert (query.stopped, query.looks_until_done) == (1, -1)
-    assert house.states() == {"route a": ("stopped", None)}
+    assert bench.states() == {"route a": ("stopped", None)}
 
 
 def test_rows_are_counted_over_restarts_and_notes_are_shown() -> None:
-    house = House()
-    house.want(("route a", 7))
-    house.look()
-    house.queries["route a"].finish(0, 5)
-    house.queries["route a"].finish(1, 6)
-    house.supervisor.look()
-    house.queries["route a"].fail(RuntimeError("x"))
-    house.supervisor.look()
-    house.now_s += 2
-    house.look()
-    house.queries["route a"].finish(2, 1)
-    house.supervisor.look()
-    (status,) = house.supervisor.statuses()
+    bench = SupervisorBench()
+    bench.want(("route a", 7))
+    bench.look()
+    bench.queries["route a"].finish(0, 5)
+    bench.queries["route a"].finish(1, 6)
+    bench.supervisor.look()
+    bench.queries["route a"].fail(RuntimeError("x"))
+    bench.supervisor.look()
+    bench.now_s += 2
+    bench.look()
+    bench.queries["route a"].finish(2, 1)
+    bench.supervisor.look()
+    (status,) = bench.supervisor.statuses()
     assert (status.rows, status.last_batch, status.notes["version"]) == (12, 2, 7)
 
 

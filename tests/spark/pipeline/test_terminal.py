@@ -26,7 +26,9 @@ from topics.testing.server import running_server
 
 pytest.importorskip("pyspark")
 
-from topics.spark.pipeline.run import JVM_GONE, Pipeline, Screen, fitted, is_not_of_py4j
+from topics.spark.pipeline.jvm import is_not_of_py4j
+from topics.spark.pipeline.run import JVM_GONE, Pipeline
+from topics.spark.pipeline.screen import Screen, fitted
 from topics.spark.pipeline.supervisor import Supervisor
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,7 +40,7 @@ def status(name: str, rows: int = 0, error: str | None = None) -> JobStatus:
     return JobStatus(f"route {name}", "route", "waiting" if error else "running", rows, error=error)
 
 
-def surroundings(**more: str) -> dict[str, str]:
+def environment_of(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": python_path(), **more}
 
 
@@ -57,7 +59,7 @@ class OnTerminal:
         self.screen = Screen(self._out)
 
     def lines(self) -> list[str]:
-        """What stands there in the end; the cursor is at the beginning of a line."""
+        """What is on the screen at the end; the cursor is at the beginning of a line."""
         self._out.close()
         self._terminal.close()
         glass = self._terminal.glass()
@@ -70,7 +72,7 @@ def on(terminal: Terminal) -> OnTerminal:
     return OnTerminal(terminal)
 
 
-def test_the_table_stays_in_its_place_and_lines_stand_above_it(on: OnTerminal) -> None:
+def test_redrawn_table_keeps_its_position_below_log_lines(on: OnTerminal) -> None:
     on.screen.line("begins")
     for rows in range(5):
         on.screen.show([status("a", rows), status("b", 10 * rows)])
@@ -126,7 +128,7 @@ def test_every_size_of_a_terminal_is_kept_within() -> None:
         assert all([len(line) < columns for line in found])
 
 
-def test_elsewhere_a_job_is_told_when_something_has_happened_and_no_controls_are_used() -> None:
+def test_without_terminal_prints_one_line_per_changed_job() -> None:
     out = io.StringIO()
     screen = Screen(out)
     for error in (None, None, "gone", "gone", None):
@@ -143,7 +145,7 @@ def test_elsewhere_a_job_is_told_when_something_has_happened_and_no_controls_are
 # Without Spark
 
 
-def test_what_py4j_says_without_a_logger_of_its_own_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_py4j_root_logger_messages_are_filtered(caplog: pytest.LogCaptureFixture) -> None:
     gateway = pytest.importorskip("py4j.java_gateway")
     said = compile("import logging; logging.error('Exception while sending command.')", gateway.__file__, "exec")
     root = logging.getLogger()
@@ -210,7 +212,7 @@ class Nothing:
 @pytest.mark.parametrize("program", ["run", "demo"])
 def test_without_java_one_sentence_says_so(tmp_path: Path, program: str, home: str) -> None:
     (tmp_path / "empty").mkdir()
-    environment = surroundings(PATH=str(tmp_path / "empty"), TMPDIR=str(tmp_path))
+    environment = environment_of(PATH=str(tmp_path / "empty"), TMPDIR=str(tmp_path))
     environment.pop("JAVA_HOME", None)
     if home:
         # Spark looks there and nowhere else, though there may be a Java on the path.
@@ -232,14 +234,14 @@ def test_without_java_one_sentence_says_so(tmp_path: Path, program: str, home: s
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
-def test_a_java_that_does_not_run_is_told_without_a_traceback(tmp_path: Path) -> None:
+def test_java_that_fails_to_start_is_reported_in_one_line(tmp_path: Path) -> None:
     java = tmp_path / "home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'java: not for this machine' >&2\nexit 1\n")
     java.chmod(0o755)
     done = subprocess.run(
         [*COMMAND, "run", "--checkpoint", str(tmp_path / "checkpoint")],
-        env=surroundings(JAVA_HOME=str(tmp_path / "home")),
+        env=environment_of(JAVA_HOME=str(tmp_path / "home")),
         capture_output=True,
         text=True,
         timeout=60,
@@ -261,7 +263,7 @@ class OnItsOwnTerminal:
         self.terminal = Terminal(columns, rows)
         self.process = subprocess.Popen(
             [*COMMAND, *arguments, "--url", url],
-            env=surroundings(TERM="xterm"),
+            env=environment_of(TERM="xterm"),
             stdin=self.terminal.device,
             stdout=self.terminal.device,
             stderr=self.terminal.device,
@@ -368,7 +370,7 @@ def test_status_on_a_terminal_is_a_table_and_in_a_pipe_lines_of_json(client: Cli
     assert glass.column == 0
     piped = subprocess.run(
         [*COMMAND, "status", topic, "--url", str(client.url)],
-        env=surroundings(),
+        env=environment_of(),
         capture_output=True,
         text=True,
         check=True,

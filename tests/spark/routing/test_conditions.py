@@ -161,7 +161,7 @@ FITTING = [
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_whole_number_that_does_not_fit_is_told_and_no_match(spark: Any) -> None:
+def test_overflow_is_counted_and_does_not_match(spark: Any) -> None:
     rows = [{"n": 7, "d": 1.5, "day": "2026-01-01", "w": "5"}, {"n": MOST, "d": 1.5, "day": "2026-01-01", "w": "5"}]
     declared = {"n": "bigint", "d": "double", "day": "date", "w": "text"}
     texts = [*OVERFLOWS, *FITTING]
@@ -219,5 +219,5 @@ def test_declared_types_are_known_or_ignored(declared: str, kind: tuple[str, str
         ("CAST(x AS INT) = 1", "CAST(`r0` AS INT) = 1"),
     ],
 )
-def test_a_column_is_taken_for_what_it_stands_beside(text: str, written: str) -> None:
+def test_untyped_column_takes_the_type_of_the_other_operand(text: str, written: str) -> None:
     assert Columns({"KNOWN": "bigint"}).compiled(normal(text), "boolean").text == written

@@ -96,14 +96,17 @@ def report_progress(core: Core, name: str, places: list[ArchivedTo], table_versi
 
 
 def _check_free(core: Core, topic: Topic, options: ArchiveOptions) -> None:
-    """Raises Conflict when another topic is archived there, in a directory of it or around it, or in its quarantine."""
+    """Raises Conflict when another topic is archived or a table is materialised there, inside or around it, or in its quarantine."""
     others = [each.archive for each in core.state.archived.values() if each is not topic]
     taken = [archive.options.location for archive in others if archive is not None]
     taken += [ArchiveOptions(uri).location for uri in core.archives_in_flight]
+    tables = [table.materialized for table in core.state.tables.by_name.values()]
+    taken += [materialized.location for materialized in tables if materialized is not None]
     location = options.location
     if any([location.overlaps(other) for other in taken]):
         raise Conflict(
-            "another topic is archived to this table, or one in the same directory", detail={"uri": options.uri}
+            "another topic is archived or a table is materialised to this table, or one in the same directory",
+            detail={"uri": options.uri},
         )
 
 

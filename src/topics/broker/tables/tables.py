@@ -6,10 +6,13 @@ routes a schema to be checked against.
 
 from collections.abc import Callable
 
+from msgspec import structs
+
 from topics.broker.core import Core
-from topics.model.errors import NotFound, Throttled, TopicsError
+from topics.model.change import CHANGES
+from topics.model.errors import Conflict, NotFound, Throttled, TopicsError
 from topics.model.facts import TableDropped, TableSet
-from topics.model.table import Table
+from topics.model.table import Materialized, Table, check_table
 
 MAX_TABLES = 10_000
 
@@ -22,6 +25,43 @@ def put_table(core: Core, table: Table, reply: Callable[[TopicsError | None], No
             f"the server knows {MAX_TABLES} tables already", detail={"limit": "max_tables", "max": MAX_TABLES}
         )
     core.commit_facts([TableSet(table, core.state.versions.tables.next())], reply)
+
+
+def set_materialized(
+    core: Core, name: str, materialized: Materialized | None, reply: Callable[[TopicsError | None], None]
+) -> None:
+    """Materialise the table there, in place of any other location, or nowhere. What is at the old location stays.
+
+    A table whose changes were sent without registering it is registered as one of kind push. Raises NotFound for a table
+    that is neither registered nor has changes, and Conflict when the location is in use.
+    """
+    table = core.state.tables.by_name.get(name)
+    if table is None and CHANGES + name in core.state.topics:
+        table = Table(name, "push", None, (), {}, core.runtime.now_ms())
+    if table is None:
+        table = known_table(core, name)
+    if table.materialized == materialized:
+        reply(None)
+        return
+    table = check_table(structs.replace(table, materialized=materialized))
+    if materialized is not None:
+        _check_free(core, table, materialized)
+    put_table(core, table, reply)
+
+
+def _check_free(core: Core, table: Table, materialized: Materialized) -> None:
+    archives = [topic.archive.options.location for topic in core.state.archived.values() if topic.archive is not None]
+    others = [
+        each.materialized.location
+        for each in core.state.tables.by_name.values()
+        if each.materialized is not None and each.name != table.name
+    ]
+    location = materialized.location
+    if any([location.overlaps(other) for other in (*archives, *others)]):
+        raise Conflict(
+            "a topic is archived or another table is materialised to this table, or one in the same directory",
+            detail={"uri": materialized.uri},
+        )
 
 
 def drop_table(core: Core, name: str, reply: Callable[[TopicsError | None], None]) -> None:

@@ -27,7 +27,8 @@ def materialize_table(arguments: argparse.Namespace) -> int:
 
 
 def _materialize(client: Client, arguments: argparse.Namespace) -> int:
-    from topics.spark.pipeline.session import build_session, require_spark
+    from topics.spark.pipeline.arguments import session_of
+    from topics.spark.pipeline.session import require_spark
 
     require_spark()
     from topics.spark.materialize.job import Materializer
@@ -47,7 +48,7 @@ def _materialize(client: Client, arguments: argparse.Namespace) -> int:
             token=token or os.environ.get("TOPICS_TOKEN") or None,
             on_applied=show,
         )
-        spark = build_session(arguments.master, f"topics materialize {arguments.name}")
+        spark = session_of(arguments, f"topics materialize {arguments.name}")
         interval = {"processingTime": f"{arguments.interval_ms} milliseconds"}
         running = materializer.start(spark, **({"availableNow": True} if arguments.once else interval))
     except MaterializeError as error:

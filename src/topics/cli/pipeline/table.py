@@ -5,6 +5,7 @@ from topics.cli.shared.connection import call
 from topics.cli.shared.output import print_outcome, print_rows
 from topics.client import Client
 from topics.model.table import Kind
+from topics.spark.pipeline.arguments import add_spark_options
 
 COLUMNS = ("table", "kind", "location", "key_columns", "topic")
 
@@ -55,7 +56,7 @@ def build_parser() -> Parser:
     materialize.add_argument(
         "--interval-ms", type=int, default=1000, metavar="N", help="minimum time between two commits (default 1000)"
     )
-    materialize.add_argument("--master", default="local[*]", help="any Spark master (default local[*])")
+    add_spark_options(materialize)
     for each in (add, ls, drop):
         add_output(each)
     add_connection(add, ls, drop, materialize)

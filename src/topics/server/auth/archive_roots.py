@@ -2,7 +2,8 @@
 
 The pipeline writes, compacts and vacuums archives with its own credentials. A key without prefixes is the operator's and may name
 any location. A key with prefixes may name locations inside the roots (`TOPICS_ARCHIVE_ROOTS`; `archive/` in the data directory
-unless set), and the one that its topic has already. The rest of the data directory is for no archive at all.
+unless set), and the one that its topic has already. The rest of the data directory is for no archive at all. Materialised tables are
+held to the same roots.
 """
 
 import os
@@ -27,8 +28,8 @@ class ArchiveRoots:
         absolute = [root if is_uri(root) else os.path.abspath(root) for root in roots]
         self._roots = [parse_location(root) for root in absolute or [default]]
 
-    def check(self, broker: Broker, caller: Caller, topic_name: str, uri: str) -> None:
-        """Raises Forbidden or InvalidRequest unless the caller may have the topic archived there."""
+    def check(self, broker: Broker, caller: Caller, name: str, uri: str) -> None:
+        """Raises Forbidden or InvalidRequest unless the caller may have this topic archived, or this table materialised, there."""
         location = ArchiveOptions(uri).location
         resolved = _resolved(location)
         if resolved.scheme == "file":
@@ -42,7 +43,10 @@ class ArchiveRoots:
                 )
         if not caller.prefixes:
             return
-        topic = broker.state.topics.get(topic_name)
+        table = broker.state.tables.by_name.get(name)
+        if table is not None and table.materialized is not None and table.materialized.uri == uri:
+            return
+        topic = broker.state.topics.get(name)
         current = None if topic is None else topic.archive
         if current is not None and (
             current.options.uri == uri or (location.plain and current.options.location.is_same(location))

@@ -134,6 +134,8 @@ def _check_router(access: Access, name: str) -> None:
 
 
 def _check_table(access: Access, table: str) -> None:
+    """Check the change topic of the table, and make the table the name of the call if it has none: a location is checked with it."""
+    access.name = access.name or table
     access.caller.check_topic(CHANGES + table)
 
 

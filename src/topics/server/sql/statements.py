@@ -15,6 +15,7 @@ from topics.api.sql import STATEMENTS, SqlBody
 from topics.broker.broker import Configured, RecordsGone, Topic, TopicGone
 from topics.broker.groups.groups import Fetched, fetch
 from topics.broker.tables.archives import ArchiveChanged, clear_archive, set_archive
+from topics.broker.tables.tables import set_materialized
 from topics.engine.group_requests import EARLIEST, LATEST, Offset, Seek, Timestamp, check_group
 from topics.model.config import ConfigChange
 from topics.model.errors import InvalidRequest, NotFound, TopicsError, topic_not_found
@@ -28,6 +29,7 @@ from topics.server.responses import send, send_error
 from topics.server.sql.system_tables import TABLES, gather, route_fields, visible_routes
 from topics.server.tables.archives import archive_fields, archive_options
 from topics.server.tables.sources import add_source, drop_source
+from topics.server.tables.tables import materialized_options
 from topics.sql.parser import parse
 from topics.sql.select import Reply, Table
 from topics.sql.select import Request as SelectRequest
@@ -37,6 +39,7 @@ from topics.sql.statements import (
     AtOffset,
     AtTime,
     ClearArchive,
+    ClearMaterialized,
     ClearRetention,
     ClearTopic,
     Consume,
@@ -52,6 +55,7 @@ from topics.sql.statements import (
     Select,
     SetAlias,
     SetArchive,
+    SetMaterialized,
     SetRetention,
     ShowGroups,
     ShowTopics,
@@ -193,6 +197,18 @@ class Execution:
             self._done(Result(message=f'topic "{name}" altered') if isinstance(outcome, ArchiveChanged) else outcome)
 
         return reply
+
+    # Tables
+
+    def _set_materialized(self, statement: SetMaterialized) -> None:
+        options = materialized_options(dict(statement.options))
+        set_materialized(self._broker, statement.table, options, self._altered_table(statement.table))
+
+    def _clear_materialized(self, statement: ClearMaterialized) -> None:
+        set_materialized(self._broker, statement.table, None, self._altered_table(statement.table))
+
+    def _altered_table(self, name: str) -> Callable[[TopicsError | None], None]:
+        return lambda error: self._done(Result(message=f'table "{name}" altered') if error is None else error)
 
     # Routes
 
@@ -386,6 +402,8 @@ _METHODS: dict[type, str] = {
     SetAlias: "_set_alias",
     SetArchive: "_set_archive",
     ClearArchive: "_clear_archive",
+    SetMaterialized: "_set_materialized",
+    ClearMaterialized: "_clear_materialized",
     Consume: "_consume",
     Ack: "_ack",
     ResetGroup: "_reset_group",

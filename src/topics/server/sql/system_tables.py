@@ -252,6 +252,8 @@ def table_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Ro
             encode({source: list(mark.position) for source, mark in marks.items()}).decode(),
             None if topic is None else topic.last_write_ts,
             table.created_ts or None,
+            None if table.materialized is None else table.materialized.uri,
+            None if table.materialized is None else table.materialized.mode,
         )
 
 
@@ -432,6 +434,8 @@ TABLES: dict[str, SystemTable] = {
             positions="VARCHAR",
             last_write_at="BIGINT",
             created_at="BIGINT",
+            materialized_uri="VARCHAR",
+            materialized_mode="VARCHAR",
         ),
         table_rows,
     ),

@@ -7,13 +7,17 @@
 for: see `versions`.
 """
 
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from topics.api.tables import TableBody, TablesQuery
 from topics.broker.tables.tables import drop_table, known_table, put_table
 from topics.model.change import change_topic
-from topics.model.errors import TopicsError
-from topics.model.table import Table, check_table
+from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.table import Materialized, Table, check_table
 from topics.server.operations import Call, handles
 from topics.server.paging import first_after, page_of
 from topics.server.responses import send, send_error
@@ -26,7 +30,10 @@ def put_known_table(call: Call[TableBody, None]) -> None:
     before = broker.state.tables.by_name.get(name)
     created_ts = broker.runtime.now_ms() if before is None else before.created_ts
     columns = body.columns if isinstance(body.columns, dict) else dict.fromkeys(body.columns, "")
-    table = check_table(Table(name, body.kind, body.location, tuple(body.key_columns), columns, created_ts))
+    materialized = None if before is None else before.materialized
+    table = check_table(
+        Table(name, body.kind, body.location, tuple(body.key_columns), columns, created_ts, materialized)
+    )
 
     def reply(error: TopicsError | None) -> None:
         if error is not None:
@@ -85,4 +92,17 @@ def table_fields(table: Table) -> dict[str, Any]:
         "columns": table.columns,
         "topic": change_topic(table.name),
         "created_at": table.created_ts,
+        "materialized": None if table.materialized is None else structs.asdict(table.materialized),
     }
+
+
+def materialized_options(fields: Mapping[str, Any]) -> Materialized:
+    """The options of an SQL statement. Raises InvalidRequest."""
+    known = Materialized.__struct_fields__
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise InvalidRequest(f"{unknown[0][:100]} is not an option of a materialised table: {', '.join(known)}")
+    try:
+        return msgspec.convert(fields, Materialized)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(str(error)) from None

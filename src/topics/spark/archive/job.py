@@ -8,7 +8,7 @@ The position is read from the table, never from Spark's checkpoint: losing the c
 Spark runs again because its driver died finds that the table has it, or reads exactly what the table lacks. A table that
 was removed is made again and filled with what the topic still has.
 
-A thread beside the query compacts small files and removes unneeded ones: commits to a Delta table do not wait for it.
+A separate thread compacts small files and removes unneeded ones: commits to a Delta table do not wait for it.
 """
 
 import logging
@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from topics.archive.ledger import Ledger, Position, open_archive
@@ -28,6 +29,7 @@ from topics.model.errors import TopicsError
 from topics.spark.archive.sink import FORMAT, ArchiveDataSource
 from topics.spark.archive.source import ArchivePlan, partition_heads
 from topics.spark.pipeline.job import Job, JobContext
+from topics.spark.pipeline.session import parallelism
 
 log = logging.getLogger("topics.spark")
 
@@ -56,31 +58,33 @@ class ArchiveJob:
     def kind(self) -> str:
         return "archive"
 
-    def start(self, around: JobContext) -> StreamingQuery:
+    def start(self, context: JobContext) -> StreamingQuery:
         """Raises ArchiveError when the table can be neither opened nor made."""
-        return self.start_with(around, processingTime=f"{self.freshness_ms} milliseconds")
+        return self.start_with(context, processingTime=f"{self.freshness_ms} milliseconds")
 
-    def start_with(self, around: JobContext, **trigger: Any) -> StreamingQuery:
+    def start_with(self, context: JobContext, **trigger: Any) -> StreamingQuery:
         """As `start`, with another trigger: `availableNow=True` ends when all present records are archived."""
         ledger = open_archive(self.uri, create=True)
         plan = ArchivePlan(
-            url=around.url,
-            token=around.token,
+            url=context.url,
+            token=context.token,
             topic=self.topic,
             uri=self.uri,
             most_seqs=SEQS_PER_MS * self.freshness_ms,
-            tasks=2 * around.spark.sparkContext.defaultParallelism,
+            tasks=2 * parallelism(context.spark),
         )
-        around.spark.dataSource.register(ArchiveDataSource)
-        frame = around.spark.readStream.format(FORMAT).option("plan", msgspec.json.encode(plan).decode()).load()
+        context.spark.dataSource.register(ArchiveDataSource)
+        frame = context.spark.readStream.format(FORMAT).option("plan", msgspec.json.encode(plan).decode()).load()
         # A checkpoint for each table: offsets of one mean nothing in another, even at the same location.
-        checkpoint = f"{around.checkpoint.rstrip('/')}/{ledger.table_id}"
-        batches = ArchiveBatches(self, plan, ledger, around.tell)
+        checkpoint = f"{context.checkpoint.rstrip('/')}/{ledger.table_id}"
+        batches = ArchiveBatches(self, plan, ledger, context.set_status_fields)
         # The driver before this one may have died between its last commit and its report.
         batches.report()
+        # Spark counts tasks as input rows; the seqs that they copy are an observed metric of its progress.
+        frame = frame.observe("archive", F.coalesce(F.sum("seqs"), F.lit(0)).alias("seqs"))
         writer = frame.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
-        query = writer.trigger(**trigger).start()
-        Upkeep(self, ledger, around.tell, lambda: query.isActive).start()
+        query = writer.queryName(self.name).trigger(**trigger).start()
+        Upkeep(self, ledger, context.set_status_fields, lambda: query.isActive).start()
         return query
 
 
@@ -96,15 +100,18 @@ class ArchiveBatches:
     """Runs each micro-batch on the driver and reports the progress."""
 
     def __init__(
-        self, job: ArchiveJob, plan: ArchivePlan, ledger: Ledger, tell: Callable[[dict[str, Any]], None]
+        self, job: ArchiveJob, plan: ArchivePlan, ledger: Ledger, set_status_fields: Callable[[dict[str, Any]], None]
     ) -> None:
         self._job = job
         self._plan = plan
         self._ledger = ledger
-        self._tell = tell
+        self._set_status_fields = set_status_fields
         self._records = 0
         self._lost = 0
         self._quarantined = 0
+        self._bytes = 0
+        self._newest_ts: int | None = None
+        self._latency_ms: float | None = None
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
         before = self._ledger.version
@@ -117,12 +124,23 @@ class ArchiveBatches:
                 self._records += int(note["topics.records"])
                 self._lost += int(note["topics.lost"])
                 self._quarantined += int(note["topics.quarantined"])
+                self._bytes += int(note.get("topics.bytes", 0))
+                newest_ts = int(note.get("topics.newest_ts", 0))
+                if newest_ts:
+                    self._newest_ts = newest_ts
+                    self._latency_ms = round(max(0.0, time.time() * 1000 - newest_ts), 1)
         self.report()
 
     def report(self) -> None:
-        """Report the progress. The table has the truth, so an error here does not fail the archive."""
+        """Report the progress. The table has the position, so an error here does not fail the archive."""
         at, version = self._ledger.position(self._job.topic), self._ledger.version
-        fields: dict[str, Any] = {"table_version": version, "rows": self._records}
+        fields: dict[str, Any] = {
+            "table_version": version,
+            "rows": self._records,
+            "bytes": self._bytes,
+            "newest_ts": self._newest_ts,
+            "latency_ms": self._latency_ms,
+        }
         if self._lost:
             fields["lost"] = self._lost
         if self._quarantined:
@@ -134,7 +152,7 @@ class ArchiveBatches:
                 fields["lag"] = archive_lag(client.info(self._job.topic, touch=False), at)
         except TopicsError as error:
             log.warning("archive %s: progress not reported: %s", self._job.topic, error)
-        self._tell(fields)
+        self._set_status_fields(fields)
 
 
 class Upkeep(threading.Thread):
@@ -144,16 +162,16 @@ class Upkeep(threading.Thread):
         self,
         job: ArchiveJob,
         ledger: Ledger,
-        tell: Callable[[dict[str, Any]], None],
-        wanted: Callable[[], bool],
+        set_status_fields: Callable[[dict[str, Any]], None],
+        is_running: Callable[[], bool],
         *,
         look_s: float = 0.5,
     ) -> None:
         super().__init__(name=f"upkeep of {job.name}", daemon=True)
         self._job = job
         self._ledger = ledger
-        self._tell = tell
-        self._wanted = wanted
+        self._set_status_fields = set_status_fields
+        self._is_running = is_running
         self._look_s = look_s
 
     def run(self) -> None:
@@ -163,12 +181,12 @@ class Upkeep(threading.Thread):
         compact_at = began + pause_s if job.compact_interval_ms else None
         # The first one runs soon: a driver that is restarted every day would otherwise never run it.
         vacuum_at = began + (pause_s or 600.0) if job.vacuum_hours else None
-        while self._wanted():
+        while self._is_running():
             time.sleep(self._look_s)
-            if compact_at is not None and time.monotonic() >= compact_at and self._wanted():
+            if compact_at is not None and time.monotonic() >= compact_at and self._is_running():
                 self.compact()
                 compact_at = time.monotonic() + pause_s
-            if vacuum_at is not None and time.monotonic() >= vacuum_at and self._wanted():
+            if vacuum_at is not None and time.monotonic() >= vacuum_at and self._is_running():
                 self.vacuum()
                 vacuum_at = time.monotonic() + min(VACUUM_EVERY_S, job.vacuum_hours * 3600)
 
@@ -182,10 +200,10 @@ class Upkeep(threading.Thread):
         """Run a task. An error is reported and the task is retried at its next time: no rows are at risk."""
         try:
             files = act()
-            self._tell({what: {"files": files, "ts": int(time.time() * 1000)}, "upkeep_error": None})
+            self._set_status_fields({what: {"files": files, "ts": int(time.time() * 1000)}, "upkeep_error": None})
         except Exception as error:  # noqa: BLE001 - no error of a store may end the upkeep
             log.warning("archive %s: not %s: %s", self._job.topic, what, error)
-            self._tell({"upkeep_error": f"not {what}: {error}"})
+            self._set_status_fields({"upkeep_error": f"not {what}: {error}"})
 
 
 def archive_lag(info: TopicInfo, at: Position) -> int:

@@ -16,7 +16,7 @@ from topics.archive.piece import Work
 from topics.client import Client, RetryPolicy, TopicInfo
 from topics.spark.connector.ranges import SeqRange, cut, share
 
-SCHEMA = "work STRING"
+SCHEMA = "work STRING, seqs BIGINT"
 # Minimum seqs of a task when a range is divided among several.
 TASK_SEQS = 125_000
 # For an unreachable server: the supervisor starts the query again, with a growing pause.
@@ -86,8 +86,10 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         import pyarrow as pa
 
         assert isinstance(partition, WorkPartition)
-        if partition.work is not None:
-            yield pa.RecordBatch.from_pydict({"work": [msgspec.json.encode(partition.work).decode()]})
+        work = partition.work
+        if work is not None:
+            seqs = 0 if work.begins is not None else work.last - work.first + 1
+            yield pa.RecordBatch.from_pydict({"work": [msgspec.json.encode(work).decode()], "seqs": [seqs]})
 
     def commit(self, end: dict[str, Any]) -> None:
         pass

@@ -118,7 +118,7 @@ def last_offset(clients: Sequence[Client], options: SourceOptions, states: list[
         ts_ms = None if options.ending_times is None else options.ending_times.of(state.topic, state.partition)
         seq = _position(options.ending, state, LATEST)
         if ts_ms is not None:
-            seq = _first_at_or_after(clients[state.server], state, ts_ms, histories)
+            seq = first_at_or_after(clients[state.server], state, ts_ms, histories)
         elif seq == LATEST:
             seq = state.head + 1
         offset.setdefault(state.topic, entry(state))[str(state.partition)] = seq
@@ -199,8 +199,12 @@ def available(start: Offset, states: list[PartitionState]) -> dict[tuple[str, in
 
 
 def moved(start: Offset, states: list[PartitionState], taken: dict[tuple[str, int], int]) -> Offset:
-    """The offset after taking these numbers of seqs from the partitions."""
-    offset: Offset = {topic: dict(partitions) for topic, partitions in start.items()}
+    """The offset after taking these numbers of seqs from the partitions.
+
+    A topic that was deleted is not in it: the loss was accepted, and a later start with onDataLoss=fail does not fail again.
+    """
+    existing = {state.topic for state in states}
+    offset: Offset = {topic: dict(partitions) for topic, partitions in start.items() if topic in existing}
     for state in states:
         partitions = offset.setdefault(state.topic, entry(state))
         number = str(state.partition)
@@ -238,7 +242,7 @@ def _start(
 ) -> int:
     ts_ms = None if options.starting_times is None else options.starting_times.of(state.topic, state.partition)
     if ts_ms is not None:
-        return _first_at_or_after(client, state, ts_ms, histories)
+        return first_at_or_after(client, state, ts_ms, histories)
     seq = _position(options.starting, state, default)
     if seq == EARLIEST:
         if histories is None:
@@ -247,7 +251,7 @@ def _start(
     return state.head + 1 if seq == LATEST else max(1, seq)
 
 
-def _first_at_or_after(client: Client, state: PartitionState, ts_ms: int, histories: "Histories | None") -> int:
+def first_at_or_after(client: Client, state: PartitionState, ts_ms: int, histories: "Histories | None") -> int:
     """The seq of the first record of that time or later, in the archive or live; after the head when there is none."""
     page: Any = client.diff(state.topic, 0, limit=1, from_ts=ts_ms, partition=state.partition, include_meta=False)
     live = min(page.records[0].seq, state.head + 1) if page.records else state.head + 1

@@ -107,9 +107,9 @@ def share(available: dict[tuple[str, int], int], most: int) -> dict[tuple[str, i
     total = sum(available.values()) - sum(result.values())
     if left <= 0 or total <= 0:
         return result
-    room = left
+    remaining = left
     for key in available:
-        extra = (available[key] - result[key]) * room // total
+        extra = (available[key] - result[key]) * remaining // total
         result[key] += extra
         left -= extra
     # What rounding left over is less than one seq for each partition.

@@ -211,17 +211,17 @@ class DeltaFeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset about BATCH_ROWS further in the files, or after the last file."""
         log = self._opened()
         at, row = start.get("file", 0), start.get("row", 0)
-        room = self._batch_rows
+        rows_left = self._batch_rows
         try:
             while at < len(files):
                 rows = log.file_rows(files[at])
                 # How many of its rows fit into the batch, at the average weight of the file's rows.
-                fitting = rows if not rows else max(1, room * rows // max(1, log.file_weight(files[at])))
+                fitting = rows if not rows else max(1, rows_left * rows // max(1, log.file_weight(files[at])))
                 if row + fitting < rows:
                     return {**start, "file": at, "row": row + fitting}
-                room -= log.file_weight(files[at]) * (rows - row) // max(1, rows)
+                rows_left -= log.file_weight(files[at]) * (rows - row) // max(1, rows)
                 at, row = at + 1, 0
-                if room <= 0 and at < len(files):
+                if rows_left <= 0 and at < len(files):
                     return {**start, "file": at, "row": 0}
         except FileNotFoundError:
             raise FeedLost(log.lost_message(version)) from None
@@ -274,18 +274,18 @@ class DeltaFeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = (end["file"], end["row"]) if "file" in end else (len(files), 0)
         snapshot = "snapshot" in start
         tasks: list[list[tuple[str, int, int]]] = []
-        room = 0
+        rows_left = 0
         while (at, row) < last:
             rows = log.file_rows(files[at])
             stop = last[1] if at == last[0] else rows
             while row < stop:
-                if room <= 0:
+                if rows_left <= 0:
                     tasks.append([])
-                    room = self._slice_rows
+                    rows_left = self._slice_rows
                 weight = max(1, log.file_weight(files[at]))
-                count = min(stop - row, max(1, room * rows // weight))
+                count = min(stop - row, max(1, rows_left * rows // weight))
                 tasks[-1].append((files[at].path, row, count))
-                room -= max(1, count * weight // rows)
+                rows_left -= max(1, count * weight // rows)
                 row += count
             at, row = (at, row) if at == last[0] else (at + 1, 0)
         truncate = start["truncate"] if snapshot and start["file"] == start["row"] == 0 else 0

@@ -1,4 +1,4 @@
-"""The streaming query that keeps a materialised table up to date.
+"""The streaming query that keeps a materialised table up to date: by `topics table materialize`, and as a job of a pipeline.
 
 Spark reads the change topic (and its archive, if it has one) and the driver applies each micro-batch to the Delta table.
 The position is in the table only: each start begins there, and Spark's checkpoint is a temporary directory. A
@@ -8,16 +8,28 @@ driver that is killed at any moment is therefore followed by one that neither re
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from pyspark.sql.streaming.query import StreamingQuery
+
 from topics.client import Client
+from topics.client.values import TableInfo
 from topics.model.change import change_topic
 from topics.model.errors import NotFound
+from topics.spark import register
 from topics.spark.materialize.table import Applied, Change, MaterializedTable, MaterializeError
 from topics.spark.materialize.versions import decode_event
+from topics.spark.pipeline.job import Job, JobContext, NotYet
+from topics.spark.pipeline.progress import observe_records
+from topics.spark.pipeline.session import activate
 
 DEFAULT_MAX_CHANGES = 100_000
+# A commit to a Delta table writes files and takes a few tenths of a second.
+MIN_TRIGGER_MS = 1000
 
 
 class Materializer:
@@ -37,6 +49,7 @@ class Materializer:
         """Raises MaterializeError when the table at the URI cannot be used."""
         self._client = client
         self._token = token
+        self._name = table
         self._topic = change_topic(table)
         self._max_changes = max_changes
         self._on_applied = on_applied
@@ -63,7 +76,7 @@ class Materializer:
         else:
             reader = reader.option("startingOffsets", "earliest")
         frame = reader.option("history", "all").option("maxOffsetsPerTrigger", self._max_changes).load()
-        frame = frame.select("partition", "seq", "data")
+        frame = observe_records(frame, F.col("ts")).select("partition", "seq", "data")
 
         def apply(batch: Any, _: int) -> None:
             changes = [
@@ -75,7 +88,57 @@ class Materializer:
                 self._on_applied(self._table.apply(epoch, changes))
 
         writer = frame.writeStream.foreachBatch(apply).option("checkpointLocation", checkpoint)
-        return RunningQuery(writer.queryName(f"materialize {self._topic}").trigger(**trigger).start(), checkpoint)
+        return RunningQuery(writer.queryName(f"materialize {self._name}").trigger(**trigger).start(), checkpoint)
+
+
+@dataclass(frozen=True)
+class MaterializeJob:
+    """Materialises one table for a pipeline."""
+
+    table: str
+    uri: str
+    mode: str
+    # The declared columns: with others the job starts again.
+    columns: tuple[tuple[str, str], ...] = ()
+    kind: str = "materialize"
+
+    @property
+    def name(self) -> str:
+        return f"materialize {self.table}"
+
+    def start(self, context: JobContext) -> StreamingQuery:
+        """Raises NotYet while the table has no changes, MaterializeError when the Delta table cannot be used."""
+        return self.start_with(context, processingTime=f"{max(context.trigger_ms, MIN_TRIGGER_MS)} milliseconds")
+
+    def start_with(self, context: JobContext, **trigger: Any) -> StreamingQuery:
+        """As `start`, with another trigger."""
+        with Client(context.url, context.token) as client:
+            topic = change_topic(self.table)
+            if client.describe([topic])[topic] is None:
+                raise NotYet(f'topic "{topic}" does not exist: no changes of {self.table} were sent')
+
+            def show(applied: Applied) -> None:
+                context.set_status_fields({"table_version": applied.version})
+
+            materializer = Materializer(client, self.table, self.uri, self.mode, token=context.token, on_applied=show)
+            context.set_status_fields({"uri": self.uri, "mode": self.mode})
+            register(context.spark)
+            activate(context.spark)
+            running = materializer.start(context.spark, **trigger)
+        query: StreamingQuery = running.query
+        weakref.finalize(query, shutil.rmtree, running.checkpoint, ignore_errors=True)
+        return query
+
+
+def materialize_jobs(tables: Iterable[TableInfo]) -> list[Job]:
+    """A job for each table that is set to be materialised."""
+    return [
+        MaterializeJob(
+            table.table, table.materialized.uri, table.materialized.mode, tuple(sorted(table.columns.items()))
+        )
+        for table in tables
+        if table.materialized is not None
+    ]
 
 
 class RunningQuery:
@@ -83,7 +146,7 @@ class RunningQuery:
 
     def __init__(self, query: Any, checkpoint: str) -> None:
         self.query = query
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the query has ended. Raises what ended it."""
@@ -97,4 +160,4 @@ class RunningQuery:
         self._remove()
 
     def _remove(self) -> None:
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
+        shutil.rmtree(self.checkpoint, ignore_errors=True)

@@ -31,9 +31,9 @@ class JobContext:
     checkpoint: str
     trigger_ms: int
     # Adds these fields to the job's status; a field that is given again replaces the old value.
-    tell: Callable[[dict[str, Any]], None] = _ignore
+    set_status_fields: Callable[[dict[str, Any]], None] = _ignore
     # Sets a function that returns fields for the job's status; it is called whenever the status is read.
-    watch: Callable[[Callable[[], dict[str, Any]]], None] = _ignore
+    set_status_source: Callable[[Callable[[], dict[str, Any]]], None] = _ignore
     # Why the last query of this job failed, and the offset (JSON) up to which it had come.
     failure: BaseException | None = None
     position: str | None = None
@@ -46,7 +46,7 @@ class Job(Protocol):
 
     @property
     def kind(self) -> str:
-        """`route`, `archive` or `delta`."""
+        """`route`, `archive`, `delta` or `materialize`."""
 
     def start(self, context: JobContext) -> StreamingQuery:
-        """Start it where its checkpoint says it stopped."""
+        """Start it from its checkpoint."""

@@ -1,4 +1,4 @@
-"""A job runner: keeps one job running, and knows everything about it that its status shows.
+"""A job runner: keeps one job running, and has everything that its status shows.
 
     starting ──▶ running ──▶ waiting ──▶ starting        a job that fails is started again, later each time
                     │
@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from topics.client.values import JobStatus
 from topics.spark.pipeline.job import Job, JobContext, NotYet
-from topics.spark.pipeline.progress import lag_of, lag_s_of, latency_ms_of, observed_bytes, position_of, reason
+from topics.spark.pipeline.progress import (
+    lag_of,
+    lag_s_of,
+    lag_seconds,
+    latency_ms_of,
+    observed_bytes,
+    position_of,
+    reason,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -32,9 +40,9 @@ HEALTHY_S = 60.0
 RATE_OVER_S = 10.0
 
 
-def backoff_s(failures: int, chance: float) -> float:
-    """How long to wait after this many failures in a row: doubling, bounded, half of it random."""
-    return float(min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** min(failures - 1, 10)) * (0.5 + 0.5 * chance))
+def backoff_s(failures: int, jitter: float) -> float:
+    """How long to wait after this many failures in a row: doubling, bounded, with 50 % jitter (`jitter` is from 0 to 1)."""
+    return float(min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** min(failures - 1, 10)) * (0.5 + 0.5 * jitter))
 
 
 class JobRunner:
@@ -49,7 +57,7 @@ class JobRunner:
         # Why its last query failed, and the offset up to which that had come.
         self.failure: BaseException | None = None
         self.position: str | None = None
-        self._watched: Callable[[], dict[str, Any]] | None = None
+        self._status_source: Callable[[], dict[str, Any]] | None = None
         self._context = context
         self._clock = clock
         self._query: StreamingQuery | None = None
@@ -123,31 +131,38 @@ class JobRunner:
 
     def status(self) -> JobStatus:
         state = "running" if self.state == "stopping" else self.state
-        notes = {**self.notes, **(self._watched() if self._watched is not None else {})}
+        notes = {**self.notes, **(self._status_source() if self._status_source is not None else {})}
         rows = self._rows_before + int(notes.pop("rows", self._rows))
         progress = self._last
+        lag, lag_s, latency_ms = lag_of(progress), lag_s_of(progress, time.time()), latency_ms_of(progress)
+        newest_ts, own_latency_ms = notes.pop("newest_ts", None), notes.pop("latency_ms", None)
+        if "lag" in notes:
+            # The job counts by itself: Spark does not see its records.
+            lag, latency_ms = notes.pop("lag"), own_latency_ms
+            lag_s = lag_seconds(lag, None if newest_ts is None else newest_ts / 1000, time.time())
+        bytes_read = self._bytes + int(notes.pop("bytes", 0))
         return JobStatus(
             self.job.name,
             self.job.kind,
             state,
             rows,
             self._rate(rows),
-            notes.pop("lag", None) if "lag" in notes else lag_of(progress),
+            lag,
             progress.get("batchId"),
             (progress.get("durationMs") or {}).get("triggerExecution"),
             self.restarts,
             self.error,
             notes,
-            lag_s_of(progress, time.time()),
-            self._bytes,
-            latency_ms_of(progress),
+            lag_s,
+            bytes_read,
+            latency_ms,
         )
 
-    def tell(self, fields: dict[str, Any]) -> None:
+    def set_status_fields(self, fields: dict[str, Any]) -> None:
         self.notes = {**self.notes, **fields}
 
-    def watch(self, notes: Callable[[], dict[str, Any]]) -> None:
-        self._watched = notes
+    def set_status_source(self, notes: Callable[[], dict[str, Any]]) -> None:
+        self._status_source = notes
 
     def _start(self) -> None:
         self.state = "starting"
@@ -157,6 +172,7 @@ class JobRunner:
             try:
                 # The rows of the last query stay counted.
                 self._rows_before += int(self.notes.pop("rows", self._rows))
+                self._bytes += int(self.notes.pop("bytes", 0))
                 self._rows, self._seen_batch = 0, -1
                 self._query = self.job.start(self._context(self))
             except Exception as error:  # noqa: BLE001 - any error fails this job only

@@ -1,10 +1,34 @@
-"""What Spark's progress of a query says: lag, bytes, latency, and the reason of a failure."""
+"""Figures from Spark's progress of a query: lag, bytes, latency; and the reason of a failure.
+
+Spark's own progress has neither bytes nor the time of the newest record: jobs observe them (`observe_records`), or count them
+themselves.
+"""
 
 import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OBSERVED = "records"
+
+
+def observe_records(frame: "DataFrame", newest: "Column") -> "DataFrame":
+    """The frame, whose query then reports its records, their bytes and the time of the newest one in its progress.
+
+    `newest` is the time of a record.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
+    return frame.observe(
+        OBSERVED,
+        F.count(F.lit(1)).alias("records"),
+        F.coalesce(F.sum(F.octet_length("data")), F.lit(0)).alias("bytes"),
+        F.max(newest).alias("newest"),
+    )
 
 
 def _offsets(progress: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -37,15 +61,21 @@ def lag_of(progress: dict[str, Any]) -> int | None:
 
 def lag_s_of(progress: dict[str, Any], now_s: float) -> float | None:
     """Seconds since the newest record that the query has taken was written, 0 when there is no newer one; None if unknown."""
-    if lag_of(progress) == 0:
+    offsets = list(_offsets(progress))
+    at_end = bool(offsets) and all([end == latest for end, latest in offsets])
+    return lag_seconds(0 if at_end else lag_of(progress), newest_s_of(progress), now_s)
+
+
+def lag_seconds(lag: int | None, newest_s: float | None, now_s: float) -> float | None:
+    """Seconds since the newest record that was taken, 0 without a lag; None if unknown."""
+    if lag == 0:
         return 0.0
-    newest = _newest_s(progress)
-    return None if newest is None else round(max(0.0, now_s - newest), 1)
+    return None if newest_s is None else round(max(0.0, now_s - newest_s), 1)
 
 
 def latency_ms_of(progress: dict[str, Any]) -> float | None:
     """Milliseconds from the write of the newest record of the last batch to the end of that batch; None if unknown."""
-    newest, begun = _newest_s(progress), progress.get("timestamp")
+    newest, begun = newest_s_of(progress), progress.get("timestamp")
     duration = (progress.get("durationMs") or {}).get("triggerExecution")
     if newest is None or begun is None or duration is None:
         return None
@@ -66,13 +96,14 @@ def position_of(progress: dict[str, Any]) -> str | None:
 
 
 def _observed(progress: dict[str, Any]) -> dict[str, Any]:
-    found = (progress.get("observedMetrics") or {}).get("changes")
+    found = (progress.get("observedMetrics") or {}).get(OBSERVED)
     if found is None:
         return {}
     return found.asDict() if hasattr(found, "asDict") else dict(found)
 
 
-def _newest_s(progress: dict[str, Any]) -> float | None:
+def newest_s_of(progress: dict[str, Any]) -> float | None:
+    """The time of the newest record of the last batch, in seconds; None if unknown."""
     newest = _observed(progress).get("newest")
     if isinstance(newest, str):
         newest = datetime.fromisoformat(newest.replace("Z", "+00:00"))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from topics.spark.shipping import ship
+from topics.spark.shipping import PACKAGE_FILE, ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,12 +58,12 @@ def is_submitted() -> bool:
 
 
 def build_session(
-    master: str | None, name: str | None, settings: Mapping[str, str] | None = None, *, logs: bool = True
+    master: str | None, name: str, settings: Mapping[str, str] | None = None, *, logs: bool = True
 ) -> "SparkSession":
     """A session with our package on its executors. Raises NoSpark.
 
-    Without `master` and `name` they are those of spark-submit, otherwise local[*] and "topics". A setting that the user gave, here
-    or to spark-submit, is left as it is.
+    Under spark-submit its name is used, and its master unless `master` is given. Otherwise the master is local[*] by default. A
+    setting that the user gave, here or to spark-submit, is left as it is.
     """
     require_spark()
     from pyspark.sql import SparkSession
@@ -73,14 +73,12 @@ def build_session(
     builder: Any = SparkSession.builder
     if not is_submitted():
         master = master or DEFAULT_MASTER
-        name = name or "topics"
+        builder = builder.appName(name)
         given = {**CORE_SETTINGS, **(LOCAL_SETTINGS if _is_local(master) else {}), **given}
         if _is_local(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master is not None:
         builder = builder.master(master)
-    if name is not None:
-        builder = builder.appName(name)
     for key, value in given.items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():
@@ -98,7 +96,10 @@ def build_session(
             spark.conf.set(key, value)
     if not logs:
         context.setLogLevel("OFF")
-    if not _is_local(str(context.master)):
+    # Spark refuses a second file of the same name from another directory.
+    given_files = [configured.get(key, "") or "" for key in ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")]
+    is_given = any([PACKAGE_FILE in files for files in given_files])
+    if not _is_local(str(context.master)) and not is_given:
         ship(spark)
     return spark
 
@@ -106,6 +107,17 @@ def build_session(
 def activate(spark: "SparkSession") -> None:
     """Make the session the active one of this thread, where Spark looks for the format of a sink. A new thread has none."""
     spark.createDataFrame([], "id INT")
+
+
+def parallelism(spark: "SparkSession") -> int:
+    """The number of tasks that run at the same time, where Spark says so."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return max(1, spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        # A Spark Connect session has no context.
+        return 2
 
 
 def _is_local(master: str) -> bool:

@@ -1,7 +1,7 @@
 """The supervisor: keeps a set of jobs running, each by itself.
 
-The wanted jobs come in as values: a job that is missing is started, one that is not wanted any more is stopped, and one that differs
-from the running job of the same name replaces it, on its checkpoint.
+Jobs are values: a job that is missing is started, one that is no longer listed is stopped, and one that differs from the running job
+of the same name replaces it, on its checkpoint.
 """
 
 import hashlib
@@ -54,15 +54,15 @@ class Supervisor:
         self._clock = clock
         self.jobs: dict[str, JobRunner] = {}
 
-    def want(self, jobs: Iterable[Job], max_wait_s: float) -> list[str]:
-        """Start and stop jobs so that these are the jobs there are. Returns lines that say what changed."""
+    def set_jobs(self, jobs: Iterable[Job], max_wait_s: float) -> list[str]:
+        """Start and stop jobs until exactly these run. Returns lines that say what changed."""
         wanted = {job.name: job for job in jobs}
         changes = []
         for name, runner in list(self.jobs.items()):
             if wanted.get(name) != runner.job:
                 runner.stop(max_wait_s)
                 del self.jobs[name]
-                changes.append(f"{name}: {'replaced' if name in wanted else 'no longer wanted'}")
+                changes.append(f"{name}: {'replaced' if name in wanted else 'dropped'}")
         for name, job in wanted.items():
             if name not in self.jobs:
                 self.jobs[name] = JobRunner(job, self._context, self._clock)
@@ -96,8 +96,8 @@ class Supervisor:
             self._token,
             f"{self._checkpoint}/{directory_of(runner.job.name)}",
             self._trigger_ms,
-            runner.tell,
-            runner.watch,
+            runner.set_status_fields,
+            runner.set_status_source,
             runner.failure,
             runner.position,
         )

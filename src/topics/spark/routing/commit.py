@@ -24,7 +24,7 @@ from topics.model.errors import (
 )
 from topics.spark.routing.report import Piece, Refused
 
-# Maximum bytes of records that a commit carries beside its stages.
+# Maximum bytes of records that a commit carries in addition to its stages.
 MAX_COMMIT_BYTES = 16 << 20
 # How long a batch waits for a topic that is full, before its messages are left out.
 MAX_FULL_WAIT_S = 10.0

@@ -4,12 +4,12 @@ A row of a change event is JSON. Every column that an expression names is taken 
 and for a column that is not in the row), and gets its type here, in Spark:
 
 - a column whose type the server knows (`topics table add --columns`) has that type;
-- any other takes the type of the operand beside it, each time it is named: a number beside a number (DECIMAL(38,18), so
-  that no digit of an id is lost), a boolean where a condition is expected, a text beside a text; two columns of unknown type
+- any other takes the type of the other operand, each time it is named: a number with a number (DECIMAL(38,18), so
+  that no digit of an id is lost), a boolean where a condition is expected, a text with a text; two columns of unknown type
   compare as numbers when both are numbers and as texts otherwise.
 
 Nothing else about the expression changes: Spark evaluates what the route holds, except that a whole number which does not
-fit is NULL (`null_on_overflow`). A text that does not have the type it is read as is NULL, and `trouble` tells a NULL result of
+fit is NULL (`null_on_overflow`). A text that does not have the type it is read as is NULL, and `trouble` distinguishes a NULL result of
 that kind from the NULL of a column.
 """
 

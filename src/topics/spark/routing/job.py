@@ -30,7 +30,7 @@ from topics.model.change import change_topic
 from topics.model.errors import NotFound
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.pipeline.job import Job, JobContext, NotYet
-from topics.spark.pipeline.session import activate
+from topics.spark.pipeline.session import activate, parallelism
 from topics.spark.routing import change_source, message_sink
 from topics.spark.routing.change_source import ChangeSource
 from topics.spark.routing.message_sink import MessageSink
@@ -91,7 +91,7 @@ class RouteJob:
         with routing_settings(context.spark):
             query, watched = self._started(context, info, routes, columns, trigger)
         hidden = found.hidden if self.version is None else 0
-        context.watch(lambda: status_notes(*watched(), hidden))
+        context.set_status_source(lambda: status_notes(*watched(), hidden))
         return query
 
     def _started(
@@ -109,13 +109,17 @@ class RouteJob:
         if plan.is_interpreted:
             for name, value in INTERPRETED.items():
                 session.conf.set(name, value)
+        portions = is_stages_full(context.failure)
         source = self._options(context, session, info, starting_offsets(info, routes), signature(routes, columns))
+        if portions:
+            # Portions of a partition are committed in order, by one task.
+            source["tasks"] = "1"
         changes = session.readStream.format(change_source.NAME).options(**source).load()
-        report = _ReportFile()
+        report = ReportFile()
         sink = {"url": context.url, "targets": plan.targets.encoded(), "report": report.path}
         if context.token is not None:
             sink["token"] = context.token
-        if "StagesFull" in str(context.failure or ""):
+        if portions:
             sink["portions"] = "true"
         # A change topic that is deleted and created again has seqs of its own, and so a checkpoint of its own.
         checkpoint = f"{context.checkpoint.rstrip('/')}/epoch-{info.epoch}"
@@ -135,7 +139,7 @@ class RouteJob:
             "numRetries": str(RETRY_ATTEMPTS),
             "table": self.table,
             "routes": routes,
-            "tasks": str(_parallelism(session)),
+            "tasks": str(parallelism(session)),
         }
         if self.version is not None:
             options["route"] = str(self.version)
@@ -172,7 +176,7 @@ def route_jobs(routes: Iterable[RouteInfo], columns: Mapping[str, Mapping[str, s
 
 
 def status_notes(plan: RoutePlan, totals: Totals, hidden: int) -> dict[str, Any]:
-    """What the status of the job shows beside its figures."""
+    """What the status of the job shows in addition to its figures."""
     routes = {route.version: route for route in plan.all_routes}
     troubles = [_trouble(routes[version], "broken", None, why) for version, why in plan.broken.items()]
     counted = [(version, "refused", each.count, each.message) for version, each in totals.refused.items()]
@@ -188,6 +192,7 @@ def status_notes(plan: RoutePlan, totals: Totals, hidden: int) -> dict[str, Any]
         **{name: totals.events.get(name, 0) for name in ("truncates", "unreadable", "lost")},
         "refused": sum([each.count for each in totals.refused.values()]),
         "routes": len(plan.all_routes),
+        "evaluated_conditions": plan.evaluated_conditions,
         "trouble": troubles[:MAX_TROUBLES_SHOWN],
         "troubles": len(troubles) + max(0, hidden - 1),
     }
@@ -197,8 +202,13 @@ def _trouble(route: RouteInfo, what: str, count: int | None, message: str) -> di
     return {"topic": route.topic_id, "op": route.op, "what": what, "count": count, "message": message[:300]}
 
 
-class _ReportFile:
-    """The file in which the process that commits batches adds up their reports. Removed with the job's query."""
+def is_stages_full(error: BaseException | None) -> bool:
+    """Whether a query failed because the server has no space for its stages."""
+    return "StagesFull" in str(error or "")
+
+
+class ReportFile:
+    """The file in which the process that commits batches adds up their reports. Removed with this object."""
 
     def __init__(self) -> None:
         directory = tempfile.mkdtemp(prefix="topics-routing-")
@@ -210,13 +220,13 @@ class _ReportFile:
 
 
 @contextmanager
-def routing_settings(spark: SparkSession) -> Iterator[None]:
+def routing_settings(spark: SparkSession, more: Mapping[str, str] | None = None) -> Iterator[None]:
     """Set what a routing plan depends on while its query is made. A query keeps a copy of the settings it was started with."""
     with _settings_lock:
         names = (*SETTINGS, *INTERPRETED)
         before = {name: spark.conf.get(name, None) for name in names}
         try:
-            for name, value in SETTINGS.items():
+            for name, value in {**SETTINGS, **(more or {})}.items():
                 spark.conf.set(name, value)
             yield
         finally:
@@ -225,15 +235,6 @@ def routing_settings(spark: SparkSession) -> Iterator[None]:
                     spark.conf.unset(name)
                 else:
                     spark.conf.set(name, known)
-
-
-def _parallelism(session: SparkSession) -> int:
-    """The number of tasks that run at the same time, where Spark says so."""
-    try:
-        return max(1, session.sparkContext.defaultParallelism)
-    except PySparkException:
-        # A Spark Connect session has no context.
-        return 2
 
 
 def _error_of(frame: DataFrame) -> str | None:

@@ -28,7 +28,11 @@ COLUMNS = ("route", "partition", "data", "meta", "event", "src_partition", "src_
 
 
 class MessageSink(DataSource):
-    """For a stream, and with `queryId` and `batchId` for a batch. Options: `url`, `token`, `targets` (JSON, see `targets.py`), `report` (a file on the driver), `portions`."""
+    """Options: `url`, `token`, `targets` (JSON, see `targets.py`), `report` (a file on the driver), `portions`.
+
+    A batch write is one step of a replay and needs `queryId`, `srcPartition` and `lastSeq` (the partition of the change topic and
+    its last change in the step), and `step` (numbers the steps of the report).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -47,7 +51,15 @@ class MessageSink(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "ReplayWriter":
         options = {name.lower(): value for name, value in self.options.items()}
         return ReplayWriter(
-            options["url"], options.get("token"), options["targets"], options["queryid"], int(options["batchid"])
+            options["url"],
+            options.get("token"),
+            options["targets"],
+            options["report"],
+            options.get("portions") == "true",
+            options["queryid"],
+            int(options["srcpartition"]),
+            int(options["lastseq"]),
+            int(options["step"]),
         )
 
 
@@ -80,9 +92,9 @@ class MessageWriter(DataSourceStreamArrowWriter):
         if len(results) == 1 and results[0].committed:
             reports = [results[0].report]
         else:
-            from topics.spark.routing.task import commit_batch
+            from topics.spark.routing.task import commit_batch, producer_of
 
-            reports = commit_batch(self._url, self._token, results, batchId)
+            reports = commit_batch(self._url, self._token, results, producer_of(results[0].query_id), batchId)
         if self._report is not None:
             from topics.spark.routing.report import add_to_file
 
@@ -95,27 +107,49 @@ class MessageWriter(DataSourceStreamArrowWriter):
 
 
 class ReplayWriter(DataSourceArrowWriter):
-    """Writes one step of a replay. Its ids are given, as a batch job has none of its own."""
+    """Writes one step of a replay: changes of one partition, up to `last_seq`.
 
-    def __init__(self, url: str, token: str | None, targets: str, query_id: str, batch: int) -> None:
+    The producer of the commit is the partition and its batch is `last_seq`, as for a portion: a replay that is started again
+    continues behind the last seq that was committed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        targets: str,
+        report: str,
+        portions: bool,
+        query_id: str,
+        partition: int,
+        last_seq: int,
+        step: int,
+    ) -> None:
         self._url = url
         self._token = token
         self._targets = targets
+        self._report = report
+        self._portions = portions
         self._query_id = query_id
-        self._batch = batch
+        self._partition = partition
+        self._last_seq = last_seq
+        self._step = step
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from topics.spark.routing.task import run_task
 
-        ids = (self._query_id, self._batch)
-        return run_task(self._url, self._token, self._targets, iterator, portions=False, ids=ids)
+        ids = (self._query_id, self._last_seq)
+        return run_task(self._url, self._token, self._targets, iterator, portions=self._portions, ids=ids)
 
     def commit(self, messages: list[Any]) -> None:
-        from topics.spark.routing.task import commit_batch
+        from topics.spark.routing.report import add_to_file
+        from topics.spark.routing.task import commit_batch, portion_producer
 
         results = [each for each in messages if each is not None]
         if results:
-            commit_batch(self._url, self._token, results, self._batch)
+            producer = portion_producer(self._query_id, self._partition)
+            reports = commit_batch(self._url, self._token, results, producer, self._last_seq)
+            add_to_file(self._report, self._step, reports)
 
     def abort(self, messages: list[Any]) -> None:
         from topics.spark.routing.task import drop_batch

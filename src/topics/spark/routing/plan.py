@@ -25,6 +25,7 @@ from pyspark.sql.types import BooleanType, DecimalType, StringType
 from topics.client.values import RouteInfo
 from topics.model.change import change_topic
 from topics.model.partitioning import hashed_partition
+from topics.spark.pipeline.progress import observe_records
 from topics.spark.routing import codes, conditions
 from topics.spark.routing.conditions import Columns, Compiled, Equality, Path
 from topics.spark.routing.targets import Target, Targets
@@ -35,7 +36,6 @@ OPS = ("insert", "update", "delete")
 MAX_COMPILED_CONDITIONS = 200
 # The average number of constants that share a place of the hash table.
 BUCKET_ENTRIES = 4
-OBSERVED = "changes"
 
 _FULL, _KEY, _NAMED_KEY, _IN_PYTHON = range(4)
 # An event as the server writes it, whose rows hold no nested objects and no braces in texts. Groups: key, before, after.
@@ -91,21 +91,21 @@ class RoutePlan:
         return Targets(self._targets, self._conditions)
 
     @property
+    def evaluated_conditions(self) -> int:
+        """Conditions that are evaluated for each change of their operation. Those found by lookup are not among them."""
+        return len(self._generic)
+
+    @property
     def is_interpreted(self) -> bool:
-        """Whether its conditions are so numerous that Spark must not compile them."""
-        return len(self._generic) > MAX_COMPILED_CONDITIONS
+        """Whether it has too many conditions for Spark to compile them."""
+        return self.evaluated_conditions > MAX_COMPILED_CONDITIONS
 
     def only(self, routes: Sequence[RouteInfo]) -> "RoutePlan":
         return RoutePlan(self._session, self._table, routes, self.declared, self.broken)
 
     def messages(self, changes: DataFrame) -> DataFrame:
         """The rows of the sink, from rows of the source."""
-        observed = changes.observe(
-            OBSERVED,
-            F.count(F.lit(1)).alias("changes"),
-            F.coalesce(F.sum(F.octet_length("data")), F.lit(0)).alias("bytes"),
-            F.max("ts").alias("newest"),
-        )
+        observed = observe_records(changes, F.col("ts"))
         return self._exploded(self._with_payloads(self._matched(self._events(observed))))
 
     # Routes

@@ -5,7 +5,8 @@ counted and not sent.
 
 A batch for which the server has no stage space is run again in portions: tasks then commit PORTION_CHANGES changes at a time, without
 stages. The producer of a portion is one partition of the change topic, its fence the seq of the last change that was committed. Every
-task reads that fence first, so what was committed in portions is not sent again by a later attempt of either kind.
+task reads that fence first, so what was committed in portions is not sent again by a later attempt of either kind. The changes of a
+partition must be in one task then: with two, the later changes could be committed first, and the fence would reject the earlier ones.
 """
 
 from collections.abc import Iterator
@@ -72,20 +73,20 @@ def run_task(
         return task.run(batches, int(batch), portions=portions)
 
 
-def commit_batch(url: str, token: str | None, results: list[TaskResult], batch: int) -> list[bytes]:
+def commit_batch(url: str, token: str | None, results: list[TaskResult], producer: str, batch: int) -> list[bytes]:
     """Commit what the tasks of a batch staged and handed back. Returns their reports, with the result of the commit."""
     reports = sorted([decode_report(result.report) for result in results], key=lambda report: report.task)
     with worker_client(url, token) as client:
-        commit_reports(client, reports, results[0].query_id, batch)
+        commit_reports(client, reports, producer, batch)
     return [encode_report(report) for report in reports]
 
 
-def commit_reports(client: Client, reports: list[TaskReport], query_id: str, batch: int) -> None:
+def commit_reports(client: Client, reports: list[TaskReport], producer: str, batch: int) -> None:
     """Commit the pieces of all reports together; the first report has the result."""
     pieces = [piece for report in reports for piece in report.pieces]
     if not pieces:
         return
-    outcome = commit(client, pieces, producer_of(query_id), batch)
+    outcome = commit(client, pieces, producer, batch)
     for report in reports:
         report.pieces = []
     if not outcome.deduped:
@@ -127,7 +128,7 @@ class RoutingTask:
         report.pieces = staging.pieces
         self._add_refused(staging.refused)
         if tasks == 1:
-            commit_reports(self._client, [report], self._query_id, batch)
+            commit_reports(self._client, [report], producer_of(self._query_id), batch)
         return TaskResult(self._query_id, encode_report(report), committed=tasks == 1)
 
     def _add(self, rows: Any, staging: Staging, *, portions: bool) -> None:
