@@ -1,14 +1,14 @@
-"""`make test`: the tests in two lanes beside each other, because either alone leaves a core idle for most of the time.
+"""`make test`: run the tests as two processes of pytest at the same time (docs/decisions/0030-test-lanes.md).
 
-    rest    everything that needs no Spark     one process that computes all the time
-    spark   tests/spark                        JVMs and workers that wait for each other
+    rest    all tests except tests/spark    one process that uses a core all the time
+    spark   tests/spark                     JVMs and workers that mostly wait for each other
 
     python -m tests.lanes [options of pytest, for both]
 
-Each lane is a pytest of its own. The rest comes first wherever both want a core, so that what it says about times holds as if it
-ran alone; Spark's tests have patience. The rest is shown as it runs; what the Spark lane says is kept, and shown and followed when
-the rest has ended. The last line counts both together, in pytest's own words. The exit status is 0 if both lanes say so. A
-lane that ends without having counted its tests (it was killed, the interpreter fell) is an error.
+The Spark process has a lower priority, so that tests which measure times run as if they ran alone. The output of the rest is shown
+as it is written; that of Spark is kept in a file and shown after it. The last line has the counts of both together, in the
+words of pytest. The exit status is 0 if both processes exit with 0. A process that ends without a count of its tests, because
+it was killed for example, is an error.
 """
 
 import json

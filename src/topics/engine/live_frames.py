@@ -1,4 +1,4 @@
-"""Frames: what a live reader gets, and a cache of frames that several readers get."""
+"""Live frames: what a live reader gets, and a cache of frames that several readers get."""
 
 from msgspec import Struct
 
@@ -23,7 +23,7 @@ class Subscription(Struct, frozen=True):
     eager: bool = True
 
 
-class Frame:
+class LiveFrame:
     """One message to a live reader. `texts` caches its encodings for the next reader that gets the same frame."""
 
     __slots__ = ("head_seq", "texts", "topic")
@@ -34,7 +34,7 @@ class Frame:
         self.texts: dict[object, bytes] = {}
 
 
-class Records(Frame):
+class Records(LiveFrame):
     """Records from_seq + 1 .. to_seq except deleted and filtered ones, rendered with commas between them."""
 
     __slots__ = ("count", "from_seq", "records", "to_seq")
@@ -47,7 +47,7 @@ class Records(Frame):
         self.records = records
 
 
-class Lost(Frame):
+class GapFrame(LiveFrame):
     """A range of records that the reader can no longer get."""
 
     __slots__ = ("tombstone",)
@@ -57,19 +57,19 @@ class Lost(Frame):
         self.tombstone = tombstone
 
 
-class CaughtUp(Frame):
+class CaughtUp(LiveFrame):
     """The reader has everything; later frames are new records."""
 
     __slots__ = ()
 
 
-class Gone(Frame):
+class Gone(LiveFrame):
     """The topic was deleted."""
 
     __slots__ = ()
 
 
-class Broken(Frame):
+class Broken(LiveFrame):
     """The next records of the topic cannot be read."""
 
     __slots__ = ("error",)

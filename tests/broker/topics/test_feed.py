@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from topics.broker.topics.feed import CaughtUp, Feed, Frame, Gone, Lost, Records, Subscription
+from topics.broker.topics.feed import CaughtUp, Feed, GapFrame, Gone, LiveFrame, Records, Subscription
 from topics.broker.topics.read import ReadRequest, read
 from topics.broker.transactions.stages import commit
 from topics.engine.commit_request import CommitRequest, Write
@@ -51,7 +51,7 @@ class Reader:
         self.news += 1
 
 
-def short(frame: Frame) -> object:
+def short(frame: LiveFrame) -> object:
     name = frame.topic.name
     match frame:
         case Records():
@@ -59,7 +59,7 @@ def short(frame: Frame) -> object:
             seqs = [record["$seq"] for record in records]
             assert all([frame.from_seq < seq <= frame.to_seq <= frame.head_seq for seq in seqs])
             return name, seqs
-        case Lost():
+        case GapFrame():
             return name, frame.tombstone.reason, frame.tombstone.gap_from, frame.tombstone.gap_to
         case CaughtUp():
             return name, "caught up", frame.head_seq

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from topics.broker.topics.feed import Feed, Frame, Records, Subscription
+from topics.broker.topics.feed import Feed, LiveFrame, Records, Subscription
 from topics.server.live.delivery import Delivery, Pace
 from topics.server.live.sse import frame_event
 from topics.testing.broker import BrokerBench
@@ -55,7 +55,7 @@ class Scene:
         self.bench = BrokerBench()
         self.bench.configure("a", **config)
         self.channel = SlowChannel()
-        self.frames: list[Frame] = []
+        self.frames: list[LiveFrame] = []
         self.stuck = 0
         self.quiet = 0
         self.feed = Feed(self.bench.broker)
@@ -83,7 +83,7 @@ class Scene:
     def seqs(self) -> list[int]:
         return [int(seq) for seq in re.findall(rb'"\$seq":(\d+)', bytes(self.channel.taken))]
 
-    def _encode(self, frame: Frame) -> bytes:
+    def _encode(self, frame: LiveFrame) -> bytes:
         self.frames.append(frame)
         return frame_event(frame)
 
@@ -200,7 +200,7 @@ def test_other_connections_get_their_turn_during_a_long_backlog() -> None:
         feed.add(bench.broker.topic("a"), 0, Subscription(limit=100))
         channel = SlowChannel()
 
-        def encode(frame: Frame, name: str = name, channel: SlowChannel = channel) -> bytes:
+        def encode(frame: LiveFrame, name: str = name, channel: SlowChannel = channel) -> bytes:
             turns.append(name)
             channel.queue.clear()
             return frame_event(frame)

@@ -5,7 +5,7 @@ the topics hold at that moment. So a slow reader costs no memory, gets what it m
 tombstone for what it can no longer get.
 
     records after the cursor             -> Records, up to the subscription's limit and budget
-    records after the cursor are lost    -> Lost, and the cursor moves to the end of the gap
+    records after the cursor are lost    -> GapFrame, and the cursor moves to the end of the gap
     the cursor reaches the head          -> CaughtUp, once, and again each time the reader has fallen behind
     the topic is deleted                 -> Gone, once; the feed ends for this topic, also if it is created again
     the records cannot be read           -> Broken, once; no more of this topic until the feed is opened again
@@ -24,12 +24,23 @@ from collections.abc import Callable
 import msgspec
 
 from topics.broker.core import Core
-from topics.engine.live_frames import Broken, CaughtUp, Frame, Gone, Lost, Records, SharedFrames, Subscription
+from topics.engine.live_frames import Broken, CaughtUp, GapFrame, Gone, LiveFrame, Records, SharedFrames, Subscription
 from topics.engine.partition import Partition
 from topics.engine.topic import Topic
 from topics.model.errors import CorruptStorage
 
-__all__ = ["Broken", "CaughtUp", "Feed", "Frame", "Gone", "Lost", "Place", "Records", "SharedFrames", "Subscription"]
+__all__ = [
+    "Broken",
+    "CaughtUp",
+    "Feed",
+    "GapFrame",
+    "Gone",
+    "LiveFrame",
+    "Place",
+    "Records",
+    "SharedFrames",
+    "Subscription",
+]
 
 
 class Place:
@@ -168,7 +179,7 @@ class Feed:
         """The reader has got everything it was sent. Only while closed."""
         self._generations = []
 
-    def next(self) -> Frame | None:
+    def next(self) -> LiveFrame | None:
         """Return the next frame and move its cursor; None when there is none now.
 
         Topics alternate, one frame each. One that is damaged on disk is left out until it has new records.
@@ -188,7 +199,7 @@ class Feed:
                 return frame
         return None
 
-    def _next_frame(self, place: Place) -> Frame | None:
+    def _next_frame(self, place: Place) -> LiveFrame | None:
         core = self._core
         topic = place.topic
         if place.gone or core.state.by_id.get(topic.id) is not topic:
@@ -227,7 +238,7 @@ class Feed:
             return CaughtUp(topic, head)
         return None
 
-    def _read(self, place: Place, topic: Topic, partition: Partition, head: int) -> Frame | None:
+    def _read(self, place: Place, topic: Topic, partition: Partition, head: int) -> LiveFrame | None:
         """Read one step; None when it had no record for this reader."""
         cursor = place.cursor
         subscription = place.subscription
@@ -258,7 +269,7 @@ class Feed:
                 place.recreated = place.live = False
                 place.cursor = tombstone.gap_to
                 self._core.counts.count_read(0, True)
-                return Lost(topic, tombstone)
+                return GapFrame(topic, tombstone)
             if not found.count:
                 place.cursor = found.next_from_seq
                 place.scanning = found.unfinished

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from topics.broker.topics.feed import Feed, Frame
+from topics.broker.topics.feed import Feed, LiveFrame
 from topics.runtime.interface import Runtime, Timer
 from topics.server.http import Channel
 
@@ -42,7 +42,7 @@ class Delivery:
         runtime: Runtime,
         channel: Channel,
         feed: Feed,
-        encode: Callable[[Frame], bytes],
+        encode: Callable[[LiveFrame], bytes],
         pace: Pace,
         *,
         on_stuck: Callable[[], None],
@@ -119,7 +119,7 @@ class Delivery:
             self._going_on = True
             self._runtime.call_soon(self._go_on)
 
-    def _gather(self, data: bytes, frame: Frame | None) -> tuple[bytes, bool]:
+    def _gather(self, data: bytes, frame: LiveFrame | None) -> tuple[bytes, bool]:
         pieces = [data]
         size = len(data)
         while frame is not None:

@@ -4,17 +4,17 @@ The contract spells two of the names with a hyphen over SSE (`caught-up`, `topic
 Both spellings are made from the one name here.
 """
 
-from topics.broker.topics.feed import CaughtUp, Frame, Gone, Lost, Records
+from topics.broker.topics.feed import CaughtUp, GapFrame, Gone, LiveFrame, Records
 
-FRAME_NAMES: dict[type[Frame], bytes] = {
+FRAME_NAMES: dict[type[LiveFrame], bytes] = {
     Records: b"record",
-    Lost: b"tombstone",
+    GapFrame: b"tombstone",
     CaughtUp: b"caught_up",
     Gone: b"topic_deleted",
 }
 
 
-def frame_fields(frame: Frame) -> bytes:
+def frame_fields(frame: LiveFrame) -> bytes:
     """What a frame says, as the inside of a JSON object: the wire puts its own fields in front."""
     name = frame.topic.name_bytes
     if isinstance(frame, Records):
@@ -25,7 +25,7 @@ def frame_fields(frame: Frame) -> bytes:
             frame.to_seq,
             frame.head_seq,
         )
-    if isinstance(frame, Lost):
+    if isinstance(frame, GapFrame):
         lost = frame.tombstone
         text = b'"topic":"%b","reason":"%b","gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d' % (
             name,

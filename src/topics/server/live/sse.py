@@ -13,7 +13,7 @@ has no such way back and becomes a space; both are white space that means nothin
 
 from topics.api.errors import STATUS_OF
 from topics.api.live import EventNames
-from topics.broker.topics.feed import Broken, Frame
+from topics.broker.topics.feed import Broken, LiveFrame
 from topics.server.live.events import FRAME_NAMES, frame_fields
 from topics.server.responses import encode
 
@@ -37,7 +37,7 @@ def event(name: bytes, data: bytes, event_id: bytes = b"") -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (start, name, data)
 
 
-def frame_event(frame: Frame, names: EventNames = "sse") -> bytes:
+def frame_event(frame: LiveFrame, names: EventNames = "sse") -> bytes:
     """The event of a frame without its id; rendered once for all streams with the same names."""
     text = frame.texts.get(names)
     if text is None:
@@ -49,7 +49,7 @@ def error_event(code: int, message: str, **fields: object) -> bytes:
     return event(b"error", encode({"code": code, "error": message, **fields}))
 
 
-def _rendered(frame: Frame, names: EventNames) -> bytes:
+def _rendered(frame: LiveFrame, names: EventNames) -> bytes:
     if isinstance(frame, Broken):
         return error_event(
             STATUS_OF[frame.error.code], frame.error.message, topic=frame.topic.name, detail=frame.error.detail

@@ -6,7 +6,7 @@ stream begins at the cursors of the session, moved back by `Last-Event-ID` to wh
 
 from topics.api.live import Start, WatchBody, WatchQuery
 from topics.broker.broker import Broker
-from topics.broker.topics.feed import Feed, Frame, Records
+from topics.broker.topics.feed import Feed, LiveFrame, Records
 from topics.model.errors import TopicsError
 from topics.server.http import Request, Stream
 from topics.server.http.media_types import EVENT_STREAM, accepts
@@ -127,7 +127,7 @@ class WatchStream:
         self._gone()
         self._stream.close()
 
-    def _encode(self, frame: Frame) -> bytes:
+    def _encode(self, frame: LiveFrame) -> bytes:
         # With one topic and generation 0 the id depends on the frame alone: the event is rendered once for all readers.
         if self._alone and not self._feed.generation and isinstance(frame, Records):
             # Frames with records have the same name in both spellings.
@@ -137,7 +137,7 @@ class WatchStream:
             return text
         return self._with_id(frame)
 
-    def _with_id(self, frame: Frame) -> bytes:
+    def _with_id(self, frame: LiveFrame) -> bytes:
         return b"id: %b\n%b" % (resume_token(self._feed), sse.frame_event(frame, self._session.event_names))
 
     def _beat(self) -> None:

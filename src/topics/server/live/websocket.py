@@ -22,7 +22,7 @@ from websockets.http11 import Request as HandshakeRequest
 from websockets.protocol import OPEN, Protocol, Side
 from websockets.server import ServerProtocol
 
-from topics.broker.topics.feed import Broken, Feed, Frame, Gone
+from topics.broker.topics.feed import Broken, Feed, Gone, LiveFrame
 from topics.model.errors import InvalidRequest
 from topics.model.limits import Limits
 from topics.server.auth.permissions import Access
@@ -162,7 +162,7 @@ class Socket:
 
     # Out
 
-    def _encode(self, frame: Frame) -> bytes:
+    def _encode(self, frame: LiveFrame) -> bytes:
         if isinstance(frame, Gone | Broken):
             # A topic that is created again with this name needs a new subscription.
             self._feed.remove(frame.topic.name)
