@@ -25,6 +25,9 @@ def differences(expected: Any, found: Any, where: str = "") -> list[str]:
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         pairs = enumerate(zip(expected, found, strict=True))
         return [each for number, (old, new) in pairs for each in differences(old, new, f"{where}[{number}]")]
+    if where.endswith(".last_write_ts") and None not in (expected, found) and found > expected:
+        # Earlier versions showed the time of an older write, of another partition, after a restart.
+        return []
     return [] if expected == found else [f"{where}: {found!r:.300} instead of {expected!r:.300}"]
 
 

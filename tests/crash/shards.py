@@ -73,8 +73,7 @@ def _encoded(frame: Frame, synced: int) -> bytes:
     facts = decode(frame)
     if len(facts) == 1 and isinstance(facts[0], Appended):
         fact = facts[0]
-        key = None if fact.key is None else fact.key.encode()
-        return encode_append(frame.lsn, synced, fact.topic_id, fact.partition, fact.page, key)
+        return encode_append(frame.lsn, synced, fact.topic_id, fact.partition, fact.page)
     return encode_facts(frame.lsn, synced, facts)
 
 

@@ -47,7 +47,7 @@ def outcome(decode: Any, body: bytes, limits: Limits) -> Any:
         batch = decode(body, limits)
     except TopicsError as error:
         return type(error)
-    batch.plain = False
+    batch.joins = False
     return batch
 
 

@@ -24,7 +24,7 @@ from tests.simulation.scenario import SETTINGS, Scenario
 from topics.broker.durability.recovery import replay
 from topics.broker.log.apply import APPLY
 from topics.broker.state import State
-from topics.model.facts import ChangesMarked, Fact, HeadMoved, Leased, Repaired
+from topics.model.facts import Appended, ChangesMarked, Fact, HeadMoved, Leased, Repaired
 from topics.testing.disk import FakeDisk
 
 EXPECTED = Path(__file__).with_name("expected_state.jsonl")
@@ -32,7 +32,8 @@ FACTS = typing.get_args(Fact)
 # Applied when they are decided, or about what only a restart changes: see `broker/log/apply.py`.
 RECOVERY_ONLY = {HeadMoved, Leased}
 # `ts` is not kept; the scenario repairs without segments, which `tests/maintenance` does with them.
-WITHOUT_EFFECT = {(ChangesMarked, "ts"), (Repaired, "segments")}
+# `Appended.key` is only in logs of version 1, which tests/acceptance/test_old_directories.py reads.
+WITHOUT_EFFECT = {(Appended, "key"), (ChangesMarked, "ts"), (Repaired, "segments")}
 
 
 class Moment(typing.NamedTuple):

@@ -15,7 +15,7 @@ from topics.broker.routers.forwarder import Forwarder
 from topics.broker.routers.routers import MayTouch, RouterControl, touch_any
 from topics.broker.tables.changes import ChangeWriter
 from topics.broker.topics import lifecycle
-from topics.broker.topics.append import Append, AppendGroup, Reply, ReplyAppends, decide_append, join_group
+from topics.broker.topics.append import Append, Reply, ReplyAppends, decide_append, join_group
 from topics.broker.topics.delete import RecordsGone, TagDeletes, commit_delete
 from topics.broker.topics.lifecycle import Configured, ConfigureReply, TopicGone
 from topics.broker.topics.retention import Retention
@@ -191,20 +191,15 @@ class Broker(Core):
                 raise topic_not_found(name)
             lifecycle.create(self, name, batch.config or ConfigChange(), reply=reply, first=batch)
             return
-        if batch.plain:
-            partition = topic.partitions[0]
-            group: AppendGroup | None = self.open_groups.get(partition)
-            if group is not None and group.records + batch.count <= group.max_unchecked_records:
-                group.add(batch, Append(topic, partition, partition.next_seq, batch.count, None, reply))
-                return
         group = decide_append(self, topic, batch, reply)
         if group is not None:
             self.committer.submit(group)
 
     def join(self, name: str, batch: Batch, requests: Sequence[Any], reply: ReplyAppends) -> bool:
-        """Append plain writes of one record each, which are answered together with others of their turn.
+        """Append writes of one record each, which are answered together with others of their turn.
 
-        Returns False, and nothing has happened, when there is something to decide about them: then use `append` for each.
+        Returns False, and nothing has happened, when there is something to decide about one of them: then use `append` for
+        each.
         """
         topic = self.state.topics.get(name)
         if topic is None or self.busy or self.sealer.full:

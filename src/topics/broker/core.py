@@ -35,9 +35,11 @@ from topics.segments.segment_cache import Damage
 from topics.storage.fs import FileSystem
 
 SHARED_FRAMES_BYTES = 16 << 20
-# Waking readers that took longer than MIN_LONG_WAKE_SECONDS is followed by a pause of WAKE_PAUSE_SHARE of that time.
-MIN_LONG_WAKE_SECONDS = 0.0005
+# Waking readers that took longer than MIN_LONG_WAKE_SECONDS (about ten of them) is followed by a pause of WAKE_PAUSE_SHARE of
+# that time. A shorter pause than MIN_WAKE_PAUSE_MS, the resolution of the loop's timers, would be none.
+MIN_LONG_WAKE_SECONDS = 0.0001
 WAKE_PAUSE_SHARE = 0.5
+MIN_WAKE_PAUSE_MS = 1.0
 MAX_WAKE_PAUSE_MS = 10.0
 
 
@@ -241,7 +243,8 @@ class Core:
             self.runtime.call_soon(lambda: self._pause_waking((perf() - started) * 1000))
 
     def _pause_waking(self, took_ms: float) -> None:
-        self.runtime.call_later(min(took_ms * WAKE_PAUSE_SHARE, MAX_WAKE_PAUSE_MS), self._resume_waking)
+        pause_ms = min(max(took_ms * WAKE_PAUSE_SHARE, MIN_WAKE_PAUSE_MS), MAX_WAKE_PAUSE_MS)
+        self.runtime.call_later(pause_ms, self._resume_waking)
 
     def _resume_waking(self) -> None:
         self._wake_paused = False

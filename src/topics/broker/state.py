@@ -14,7 +14,6 @@ from topics.engine.tables import Tables
 from topics.engine.topic import Topic
 from topics.engine.versions import Versions
 from topics.model.config import DEFAULT_CONFIG, TopicConfig
-from topics.model.images import KeptWrite
 from topics.model.page import Page
 from topics.model.route import Route
 from topics.segments.segment_cache import SegmentCache
@@ -131,26 +130,14 @@ class State:
         topic = self.by_id.get(topic_id)
         return None if topic is None or number >= len(topic.partitions) else topic.partitions[number]
 
-    def append(
-        self,
-        topic: Topic,
-        partition: Partition,
-        pages: list[Page],
-        key: str | None = None,
-        *,
-        index_later: bool = False,
-    ) -> None:
-        """Make the records of one write readable. A write that is there already changes no record."""
+    def append(self, topic: Topic, partition: Partition, pages: list[Page], *, index_later: bool = False) -> None:
+        """Make these records readable. Those that are there already change nothing."""
         for page in pages:
             partition.apply_append(page, index_later=index_later)
             if self.replaying:
                 self.copy_sources.add(partition, page)
         # `partition.last_ts` may be that of a later write, which is pending.
         topic.last_write_ts = max(topic.last_write_ts or 0, pages[-1].last_ts)
-        if key is not None:
-            first, last = pages[0], pages[-1]
-            count = last.last_seq - first.first_seq + 1
-            topic.dedupe.keep(key, KeptWrite(partition.number, first.first_seq, count, last.last_ts))
 
     def set_alias(self, topic: Topic, alias: str | None) -> None:
         if topic.alias is not None and self.aliases.get(topic.alias) is topic:

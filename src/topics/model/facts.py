@@ -79,12 +79,21 @@ class TopicDeleted(Struct, array_like=True, tag=3):
 
 
 class Appended(Struct, array_like=True, tag=4):
-    """One write. Its records became readable together; `key` is its idempotency key."""
+    """Records that became readable together. `key` is the idempotency key of the write in logs of version 1."""
 
     topic_id: int
     partition: int
     page: Page
     key: str | None = None
+
+
+class KeysKept(Struct, array_like=True, tag=13):
+    """Idempotency keys of writes to a partition at the time `ts`: first seq, number of records and key of each write."""
+
+    topic_id: int
+    partition: int
+    ts: int
+    writes: list[tuple[int, int, str]]
 
 
 class Deleted(Struct, array_like=True, tag=5):
@@ -435,6 +444,7 @@ Fact = (
     | TopicConfigured
     | TopicDeleted
     | Appended
+    | KeysKept
     | Deleted
     | DeletedRuns
     | DeletedBelow

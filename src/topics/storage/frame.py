@@ -6,7 +6,7 @@
 frames, ascending. `synced` is the largest lsn of the log (of its shard, in logs of earlier versions) that was durable when
 the frame was made: it distinguishes a torn tail from corruption (see `wal.py`). All numbers are little-endian.
 
-    kind 1, one append of one request:
+    kind 1, records of one partition; a key only in logs of version 1:
         topic u64 | partition u32 | count u32 | first seq u64 | ts i64 |
         lengths of data, metas, nodes, tags, key u32 each (0xffffffff: absent) | the five texts
     kind 2, a group of facts that are applied together or not at all:
@@ -59,13 +59,13 @@ class Frame(msgspec.Struct, gc=False):
     body: memoryview
 
 
-def encode_append(lsn: int, synced: int, topic_id: int, partition: int, page: Page, key: bytes | None) -> bytes:
+def encode_append(lsn: int, synced: int, topic_id: int, partition: int, page: Page) -> bytes:
     data, metas, nodes, tags = page.data, page.metas, page.nodes, page.tags
     tail = data
     lengths = _NO_LENGTHS
-    if metas is not None or nodes is not None or tags is not None or key is not None:
-        lengths = _LENGTHS.pack(_length(metas), _length(nodes), _length(tags), _length(key))
-        tail = b"".join((data, metas or b"", nodes or b"", tags or b"", key or b""))
+    if metas is not None or nodes is not None or tags is not None:
+        lengths = _LENGTHS.pack(_length(metas), _length(nodes), _length(tags), _NONE)
+        tail = b"".join((data, metas or b"", nodes or b"", tags or b""))
     length = _APPEND_BODY_BYTES + len(tail)
     head = _APPEND.pack(
         length,
@@ -84,9 +84,7 @@ def encode_append(lsn: int, synced: int, topic_id: int, partition: int, page: Pa
     return b"".join((_CHECKSUM.pack(xxh3_64_intdigest(rest)), rest, _PADDING[length & 7]))
 
 
-def encode_append_pages(
-    lsn: int, synced: int, topic_id: int, partition: int, pages: Sequence[Page], key: bytes | None
-) -> list[bytes]:
+def encode_append_pages(lsn: int, synced: int, topic_id: int, partition: int, pages: Sequence[Page]) -> list[bytes]:
     """What `encode_append` makes of one page with the records of all, in parts that are not put together.
 
     The pages follow each other and have one time.
@@ -104,8 +102,6 @@ def encode_append_pages(
             parts += (column, SEPARATOR)
         if columns:
             parts.pop()
-    if key is not None:
-        parts.append(key)
     length = _APPEND_BODY_BYTES + sum(map(len, parts))
     first = pages[0]
     head = _APPEND.pack(
@@ -119,7 +115,7 @@ def encode_append_pages(
         first.first_seq,
         first.times,
         lengths[0],
-        _LENGTHS.pack(*lengths[1:], _length(key)),
+        _LENGTHS.pack(*lengths[1:], _NONE),
     )
     digest = xxh3_64(head)
     for part in parts:

@@ -18,12 +18,17 @@ from topics.model.limits import Limits
 from topics.storage.wal import HEADER_BYTES
 from topics.testing.broker import BrokerBench
 
+PLAIN = b'{"records":[{"data":%d}]}'
+FULL = b'{"records":[{"data":%d,"tag":"t%d","meta":{"n":%d}}],"node":"web"}'
+KEYED = b'{"records":[{"data":%d}],"idempotency_key":"k%d"}'
+
 
 class PendingWrites:
     """Pending single-record writes to one topic."""
 
-    def __init__(self, under_test: BrokerUnderTest, topic: str = "t") -> None:
+    def __init__(self, under_test: BrokerUnderTest, topic: str = "t", body: bytes = PLAIN) -> None:
         self.under_test = under_test
+        self.body = body
         self.topic = topic
         self.fast_append = FastAppend(under_test.broker, topic)
         self.replies: list[tuple[int, list[int]]] = []
@@ -39,7 +44,7 @@ class PendingWrites:
         self.under_test.runtime.turn()
 
     def _batch(self, numbers: Sequence[int]) -> Any:
-        return decode_singles([b'{"records":[{"data":%d}]}' % number for number in numbers], self.under_test.limits)
+        return decode_singles([self.body.replace(b"%d", b"%d" % number) for number in numbers], self.under_test.limits)
 
     def answer(self, name: bytes, head_seq: int, timing: bytes, runs: Any, error: TopicsError | None) -> None:
         topic = self.under_test.broker.topic(self.topic)
@@ -80,20 +85,59 @@ def state(under_test: BrokerUnderTest) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("fields", [{}, {"durability": "memory"}, {"type": "queue"}])
-def test_it_leads_to_the_same_log_the_same_answers_and_the_same_state(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("body", [PLAIN, FULL, KEYED], ids=["plain", "full", "keyed"])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"durability": "memory"}, {"type": "queue"}, {"cap_records": 4}, {"cap_bytes": 500}, {"ttl_ms": 8}],
+    ids=str,
+)
+def test_log_replies_and_state_are_those_of_the_normal_path(fields: dict[str, Any], body: bytes) -> None:
     short, usual = broker_with_topic(**fields), broker_with_topic(**fields)
     for numbers in [(1, 2, 3), (4, 5), tuple(range(6, 80))]:
         for under_test in (short, usual):
             under_test.runtime.clock.advance(5)
-        riders, walkers = PendingWrites(short), PendingWrites(usual)
+        riders, walkers = PendingWrites(short, body=body), PendingWrites(usual, body=body)
         assert riders.ride(*numbers)
         walkers.walk(*numbers)
         assert riders.replies == walkers.replies
+        for under_test in (short, usual):
+            # Evictions are logged in the next turn.
+            under_test.runtime.turn()
         assert state(short) == state(usual)
+        assert [key for key, _ in short.broker.topic("t").dedupe.all()] == [
+            key for key, _ in usual.broker.topic("t").dedupe.all()
+        ]
         assert short.read("t") == usual.read("t")
         assert written(short) == written(usual)
     assert short.after_kill().read("t") == short.read("t")
+
+
+def test_repeated_key_takes_the_normal_path() -> None:
+    under_test = broker_with_topic()
+    riders = PendingWrites(under_test, body=KEYED)
+    assert riders.ride(1, 2)
+    assert not riders.ride(3, 1)
+    assert not riders.ride(4, 4)
+    assert riders.ride(5, 6)
+
+
+def test_keys_survive_a_kill() -> None:
+    under_test = broker_with_topic()
+    assert PendingWrites(under_test, body=KEYED).ride(1, 2, 3)
+    recovered = under_test.after_kill()
+    assert [(key, kept.first_seq, kept.count) for key, kept in recovered.broker.topic("t").dedupe.all()] == [
+        ("k1", 2, 1),
+        ("k2", 3, 1),
+        ("k3", 4, 1),
+    ]
+
+
+def test_queued_evictions_are_written_before_the_next_records() -> None:
+    under_test = broker_with_topic(cap_records=2)
+    riders = PendingWrites(under_test)
+    assert riders.ride(1, 2)
+    assert riders.ride(3, 4)
+    assert under_test.after_kill().datas("t", 0) == [3, 4]
 
 
 def test_watchers_are_woken() -> None:
@@ -129,13 +173,12 @@ def test_the_log_is_synced_in_the_background() -> None:
     [
         {"durability": "fsync"},
         {"durability": "ephemeral"},
-        {"cap_records": 100},
-        {"cap_bytes": 100_000},
-        {"ttl_ms": 100_000},
+        {"cap_records": 100, "discard": "reject"},
+        {"cap_bytes": 100_000, "discard": "reject"},
     ],
     ids=str,
 )
-def test_topics_with_something_to_decide_are_left_to_the_usual_way(fields: dict[str, Any]) -> None:
+def test_topics_with_something_to_decide_take_the_normal_path(fields: dict[str, Any]) -> None:
     under_test = broker_with_topic(**fields)
     assert_not_taken(under_test, PendingWrites(under_test))
 

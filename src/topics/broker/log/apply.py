@@ -19,6 +19,7 @@ from msgspec import structs
 
 from topics.broker.log.router_copies import forwarded
 from topics.broker.state import State
+from topics.engine.dedupe import KeptWrite
 from topics.engine.group import Group, Position
 from topics.engine.lease import Leases, seqs_of
 from topics.engine.partition import Partition
@@ -48,6 +49,7 @@ from topics.model.facts import (
     GroupDropped,
     GroupMoved,
     HeadMoved,
+    KeysKept,
     Leased,
     Lost,
     Packed,
@@ -133,7 +135,17 @@ def appended(state: State, fact: Appended, index_later: bool = False) -> None:
     """`index_later`: leave the tag index to `Partition.tidy_tags`."""
     topic = state.by_id.get(fact.topic_id)
     if topic is not None and fact.partition < len(topic.partitions):
-        state.append(topic, topic.partitions[fact.partition], [fact.page], fact.key, index_later=index_later)
+        page = fact.page
+        state.append(topic, topic.partitions[fact.partition], [page], index_later=index_later)
+        if fact.key is not None:
+            topic.dedupe.keep(fact.key, KeptWrite(fact.partition, page.first_seq, page.count, page.last_ts))
+
+
+def keys_kept(state: State, fact: KeysKept) -> None:
+    topic = state.by_id.get(fact.topic_id)
+    if topic is not None:
+        for first_seq, count, key in fact.writes:
+            topic.dedupe.keep(key, KeptWrite(fact.partition, first_seq, count, fact.ts))
 
 
 def deleted(state: State, fact: Deleted | DeletedRuns, prepared: Selection | None = None) -> int:
@@ -431,6 +443,7 @@ APPLY: dict[type, Callable[..., Any]] = {
     AliasSet: alias_set,
     RoutesSet: routes_set,
     Appended: appended,
+    KeysKept: keys_kept,
     Deleted: deleted,
     DeletedRuns: deleted,
     DeletedBelow: deleted_below,

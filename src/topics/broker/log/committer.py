@@ -6,14 +6,14 @@ everything written before it. Commits are applied and answered in submission ord
     submit -> [end of the turn] write -> apply -> reply                  class memory, disk
     submit -> [end of the turn] write -> fdatasync -> apply -> reply     class fsync; topic creation and deletion
 
-Single records gathered for one topic may be written before the other commits of their turn: see `fast_append.py`.
-
 Guarantees:
 - A failed write leaves no bytes in the log; its commits fail and release their seqs.
 - A failed fdatasync is final: pending commits fail and later ones get 503. A retry could report success for pages that
   the kernel has already dropped.
 - At most `margin` records are readable but not durable. After a power cut recovery skips that many seqs, so no seq is
   assigned twice.
+
+Single records gathered for one topic may be written before the other commits of their turn: see `fast_append.py`.
 
 A write of more than `max_loop_write_bytes` would stall the loop, so it runs in the thread that syncs. Commits submitted
 meanwhile stay queued until it ends: there is one write at a time, and the thread runs no sync beside it. If it fails, the
@@ -180,6 +180,12 @@ class Committer:
         commit = Note([fact], self.unwritten_notes)
         self.submit(commit)
         return commit.lsn
+
+    def write_notes(self) -> bool:
+        """Write what is queued if it consists of notes. Returns whether nothing is queued or being written after that."""
+        if not self.notifying and all([type(commit) is Note for commit in self.commits]):
+            self._write()
+        return not self.commits and not self.writing
 
     def retry_unwritten_notes(self) -> None:
         """Write notes whose write failed, although nothing else is submitted."""

@@ -3,8 +3,10 @@
     decide (reserve seqs, caps, dedupe; all or nothing) -> commit -> apply -> reply
 
 Writes to one partition that are decided in the same turn of the loop share one commit, the `AppendGroup`: one frame, one page,
-one apply, and a reply for each. Each is still all or nothing, because the frame is. (One write in a turn takes 18 us without
-the socket; see `fast_append.py` for many single records.)
+one apply, and a reply for each. Each is still all or nothing, because the frame is. Two ways lead into a group:
+
+    append    one request: `decide_append`
+    join      requests with one record each that arrived together and are answered together: `join_group`
 
 Two writes with the same idempotency key in flight become one: the second waits for the first and gets its seqs.
 """
@@ -25,8 +27,8 @@ from topics.engine.segment import MAX_PAGE_RECORDS
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
-from topics.model.facts import Appended, Delayed, Fact, HeadMoved
-from topics.model.page import SEPARATOR, Page, fold, joined_columns
+from topics.model.facts import Appended, Delayed, Fact, HeadMoved, KeysKept
+from topics.model.page import SEPARATOR, Page, joined_columns
 from topics.model.partitioning import hashed_partition
 from topics.runtime.replies import call, send
 from topics.storage.frame import encode_append, encode_append_pages, frame_of
@@ -47,20 +49,27 @@ class Append(Struct, gc=False):
     partition: Partition
     first_seq: int
     count: int
-    key: str | None
     reply: Reply
     created: bool = False
     deduped: bool = False
     group: "AppendGroup | None" = None
-    followers: list[Reply] | None = None
 
     @property
     def last_seq(self) -> int:
         return self.first_seq + self.count - 1
 
 
+class KeyedWrite(Struct, gc=False):
+    """A write with an idempotency key that is not applied yet, and the replies to writes that repeat it meanwhile."""
+
+    key: str
+    first_seq: int
+    count: int
+    followers: list[Reply]
+
+
 class AppendGroup(Commit):
-    """Writes of one turn to one partition, with consecutive seqs. A write with a key or with delays has a group of its own."""
+    """Writes of one turn to one partition, with consecutive seqs. A large write and one with delays have a group of their own."""
 
     __slots__ = (
         "batches",
@@ -68,9 +77,9 @@ class AppendGroup(Commit):
         "dues",
         "has_columns",
         "joined",
-        "max_unchecked_records",
+        "keyed",
         "members",
-        "page",
+        "pages",
         "reply_joined",
         "reservation",
         "timing",
@@ -79,40 +88,54 @@ class AppendGroup(Commit):
 
     partition: Partition
 
-    def __init__(self, core: Core, topic: Topic, partition: Partition, max_unchecked_records: int) -> None:
+    def __init__(self, core: Core, topic: Topic, partition: Partition) -> None:
         super().__init__(None, partition, sync=must_sync(topic.config, partition))
         self.core = core
         self.topic = topic
         self.reservation = partition.reserve(0, 0, 0)
+        self.reservations = (self.reservation,)
         self.waiters = 0
-        # Plain writes join up to this number of records without a decision: the topic has no quota.
-        self.max_unchecked_records = max_unchecked_records
         self.members: list[Append] = []
-        # Plain writes of one record, and the function that answers all of them.
+        # Writes of one record that are answered together, and the function that answers all of them.
         self.joined: list[tuple[int, Sequence[Any]]] = []
         self.reply_joined: ReplyAppends = no_reply
+        # Writes with an idempotency key.
+        self.keyed: list[KeyedWrite] = []
         # In the order of their seqs.
         self.batches: list[Batch] = []
         # Some record may have a tag, a node or meta.
         self.has_columns = False
-        self.page: Page | None = None
+        # The records, once no more can be added.
+        self.pages: list[Page] = []
         # When each job becomes claimable, for a write with delays to a queue.
         self.dues: list[int] | None = None
         # The part of `performance` that all replies share.
         self.timing = b""
 
-    def add(self, batch: Batch, member: Append) -> None:
+    def add(self, batch: Batch, reply: Reply) -> None:
         """Give the batch the next seqs of the partition."""
-        self.reserve(batch)
-        self.members.append(member)
+        first_seq = self.partition.next_seq
+        self.members.append(Append(self.topic, self.partition, first_seq, batch.count, reply, group=self))
         self.waiters += 1
-        member.group = self
+        if batch.key is not None:
+            self._keep_key(batch.key, first_seq, batch.count)
+        self.reserve(batch)
 
     def join(self, batch: Batch, requests: Sequence[Any]) -> None:
-        """Add plain writes of one record each."""
-        self.joined.append((self.partition.next_seq, requests))
+        """Add writes of one record each."""
+        first_seq = self.partition.next_seq
+        self.joined.append((first_seq, requests))
         self.waiters += len(requests)
+        if batch.keys is not None:
+            for seq, key in enumerate(batch.keys, first_seq):
+                if key is not None:
+                    self._keep_key(key, seq, 1)
         self.reserve(batch)
+
+    def _keep_key(self, key: str, first_seq: int, count: int) -> None:
+        write = KeyedWrite(key, first_seq, count, [])
+        self.keyed.append(write)
+        self.core.keys_in_flight[self.topic.id, key] = write
 
     def reserve(self, batch: Batch) -> None:
         count = batch.count
@@ -120,82 +143,85 @@ class AppendGroup(Commit):
         self.reservation.extend(count, batch.size, self.core.runtime.now_ms())
         self.records += count
         self.batches.append(batch)
-        if not batch.plain:
+        if batch.tags is not None or batch.nodes is not None or batch.metas is not None:
             self.has_columns = True
 
     @property
     def first_seq(self) -> int:
         return self.reservation.first_seq
 
-    @property
-    def key(self) -> str | None:
-        return self.members[0].key if self.members else None
+    def close(self) -> list[Page]:
+        """Return the records as pages. No record is added after the first call."""
+        if not self.pages:
+            if self.core.open_groups.get(self.partition) is self:
+                self.core.close_group(self.partition)
+            self.pages = self._large_pages() if self.batches[0].pages is not None else [self._joined_page()]
+        return self.pages
 
-    def close(self) -> Page:
-        """Return the records as one page. No record is added after the first call."""
-        page = self.page
-        if page is None:
-            batches = self.batches
-            data = batches[0].data if len(batches) == 1 else SEPARATOR.join([each.data for each in batches])
-            metas = nodes = tags = None
-            if self.has_columns:
-                metas = joined_columns([(each.metas, each.count) for each in batches])
-                nodes = joined_columns([(each.nodes, each.count) for each in batches])
-                tags = joined_columns([(each.tags, each.count) for each in batches])
-            reserved = self.reservation
-            page = Page(reserved.first_seq, reserved.count, reserved.ts, data, metas, nodes, tags, reserved.size)
-            self.page = page
-            self._close()
-        return page
+    def _joined_page(self) -> Page:
+        batches = self.batches
+        data = batches[0].data if len(batches) == 1 else SEPARATOR.join([each.data for each in batches])
+        metas = nodes = tags = None
+        if self.has_columns:
+            metas = joined_columns([(each.metas, each.count) for each in batches])
+            nodes = joined_columns([(each.nodes, each.count) for each in batches])
+            tags = joined_columns([(each.tags, each.count) for each in batches])
+        reserved = self.reservation
+        return Page(reserved.first_seq, reserved.count, reserved.ts, data, metas, nodes, tags, reserved.size)
 
-    def _close(self) -> None:
-        if self.core.open_groups.get(self.partition) is self:
-            self.core.close_group(self.partition)
-
-    def all_pages(self) -> list[Page]:
-        """The records as pages. No record is added after the first call."""
-        return [self.page or self.close()]
+    def _large_pages(self) -> list[Page]:
+        """The pages of a large write, with their seqs. They are not joined, because that would stall the loop."""
+        pages = []
+        seq, ts = self.reservation.first_seq, self.reservation.ts
+        for part in self.batches[0].parts():
+            pages.append(Page(seq, part.count, ts, part.data, part.metas, part.nodes, part.tags, part.size))
+            seq += part.count
+        return pages
 
     def encode(self, synced_lsn: int) -> bytes | list[bytes]:
-        if self.topic.config.durability == "ephemeral" or self.dues is not None:
-            self.close()
+        pages = self.close()
+        if self.keyed or self.dues is not None or self.topic.config.durability == "ephemeral":
             return frame_of(self.lsn, synced_lsn, self.all_facts())
-        key = self.key
-        encoded_key = None if key is None else key.encode()
-        return encode_append(self.lsn, synced_lsn, self.topic.id, self.partition.number, self.close(), encoded_key)
+        topic_id, number = self.topic.id, self.partition.number
+        if len(pages) == 1:
+            return encode_append(self.lsn, synced_lsn, topic_id, number, pages[0])
+        return encode_append_pages(self.lsn, synced_lsn, topic_id, number, pages)
 
-    def record_facts(self) -> list[Fact]:
-        """The facts about the records alone."""
+    def all_facts(self) -> list[Fact]:
+        """All facts of the group, for a frame that holds more than records."""
+        topic_id, number = self.topic.id, self.partition.number
         if self.topic.config.durability == "ephemeral":
-            return [HeadMoved(self.topic.id, self.partition.number, self.reservation.last_seq)]
-        return [Appended(self.topic.id, self.partition.number, self.close(), self.key)]
+            return [HeadMoved(topic_id, number, self.reservation.last_seq)]
+        return [*[Appended(topic_id, number, page) for page in self.close()], *self._facts_about_records()]
+
+    def _facts_about_records(self) -> list[Fact]:
+        topic_id, number = self.topic.id, self.partition.number
+        facts: list[Fact] = []
+        if self.keyed:
+            writes = [(write.first_seq, write.count, write.key) for write in self.keyed]
+            facts.append(KeysKept(topic_id, number, self.reservation.ts, writes))
+        if self.dues is not None:
+            facts.append(Delayed(topic_id, number, self.first_seq, self.dues))
+        return facts
 
     def written(self) -> None:
-        self.reservation.show_unsynced(self.all_pages())
+        self.reservation.show_unsynced(self.close())
         if self.core.watchers:
             self.core.wake(self.topic)
 
-    def all_facts(self) -> list[Fact]:
-        """All facts of the write, for a frame that holds more than records."""
-        if self.dues is None or self.topic.config.durability == "ephemeral":
-            return self.record_facts()
-        return [*self.record_facts(), self._delayed(self.dues)]
-
-    def _delayed(self, dues: list[int]) -> Delayed:
-        return Delayed(self.topic.id, self.partition.number, self.first_seq, dues)
-
     def apply(self, state: State) -> None:
         partition = self.partition
-        self.reservation.settle()
+        self.settle_reservations()
         topic = self.topic
         if self.sync_ms and topic.config.durability != "fsync":
             # It waited for the sync of another commit, to keep the order or the margin; its own class promises none.
             self.sync_ms = 0.0
         assert self.first_seq > partition.head_seq, "applied out of order"
         # What applying an Appended does, without creating the fact.
-        state.append(topic, partition, self.all_pages(), self.key)
-        if self.dues is not None:
-            apply(state, self._delayed(self.dues))
+        state.append(topic, partition, self.close())
+        if self.keyed or self.dues is not None:
+            for fact in self._facts_about_records():
+                apply(state, fact)
 
     def after_apply(self) -> None:
         config = self.topic.config
@@ -204,62 +230,28 @@ class AppendGroup(Commit):
         self.core.appended(self.topic, self.partition, self.reservation.size)
 
     def rollback(self) -> None:
-        self._close()
-        self.reservation.release()
+        if self.core.open_groups.get(self.partition) is self:
+            self.core.close_group(self.partition)
+        super().rollback()
 
     def reply(self, error: TopicsError | None) -> None:
         topic, partition, core = self.topic, self.partition, self.core
-        members, joined = self.members, self.joined
-        key = self.key
-        if key is not None:
+        for write in self.keyed:
             # First: a reply may repeat the write, which must not wait for this one.
-            core.keys_in_flight.pop((topic.id, key), None)
+            core.keys_in_flight.pop((topic.id, write.key), None)
         if error is None:
             self.timing = commit_timing(self.wal_ms, self.sync_ms)
             core.counts.appends += self.waiters
-        for member in members:
+        for member in self.members:
             send(member.reply, error or member)
-        if joined:
-            call(self.reply_joined, topic.name_bytes, partition.head_seq, self.timing, joined, error)
-        if key is not None:
-            for reply in members[0].followers or ():
-                send(reply, error or deduped(topic, partition, self.first_seq, self.records, reply))
+        if self.joined:
+            call(self.reply_joined, topic.name_bytes, partition.head_seq, self.timing, self.joined, error)
+        for write in self.keyed:
+            for reply in write.followers:
+                send(reply, error or deduped(topic, partition, write.first_seq, write.count, reply))
         # Break the reference cycle of members and group, so that they are freed without the garbage collector (9 % of its work).
         self.members = []
         self.joined = []
-
-
-class LargeAppendGroup(AppendGroup):
-    """One large write. Its records stay in pages, because joining them would stall the loop; no other write joins it."""
-
-    __slots__ = ("pages",)
-
-    def __init__(self, core: Core, topic: Topic, partition: Partition) -> None:
-        super().__init__(core, topic, partition, 0)
-        self.pages: list[Page] = []
-
-    def all_pages(self) -> list[Page]:
-        if not self.pages:
-            seq, ts = self.reservation.first_seq, self.reservation.ts
-            for part in self.batches[0].parts():
-                self.pages.append(Page(seq, part.count, ts, part.data, part.metas, part.nodes, part.tags, part.size))
-                seq += part.count
-        return self.pages
-
-    def encode(self, synced_lsn: int) -> bytes | list[bytes]:
-        if self.topic.config.durability == "ephemeral" or self.dues is not None:
-            return frame_of(self.lsn, synced_lsn, self.all_facts())
-        key = None if self.key is None else self.key.encode()
-        return encode_append_pages(self.lsn, synced_lsn, self.topic.id, self.partition.number, self.all_pages(), key)
-
-    def record_facts(self) -> list[Fact]:
-        if self.topic.config.durability == "ephemeral":
-            return super().record_facts()
-        topic_id, number = self.topic.id, self.partition.number
-        if self.key is not None:
-            # The write is remembered under its key by one fact, so that one has all records.
-            return [Appended(topic_id, number, fold(self.all_pages()), self.key)]
-        return [Appended(topic_id, number, page, None) for page in self.all_pages()]
 
 
 def no_reply(_name: bytes, _head_seq: int, _timing: bytes, _runs: Runs, _error: TopicsError | None) -> None:
@@ -268,9 +260,7 @@ def no_reply(_name: bytes, _head_seq: int, _timing: bytes, _runs: Runs, _error: 
 
 def deduped(topic: Topic, partition: Partition, first_seq: int, count: int, reply: Reply) -> Append:
     """The outcome of a write that repeats an earlier one."""
-    outcome = Append(topic, partition, first_seq, count, None, reply)
-    outcome.deduped = True
-    return outcome
+    return Append(topic, partition, first_seq, count, reply, deduped=True)
 
 
 def choose_partition(topic: Topic, batch: Batch) -> Partition:
@@ -303,67 +293,74 @@ def decide_append(core: Core, topic: Topic, batch: Batch, reply: Reply) -> Appen
             return None
         first = core.keys_in_flight.get((topic.id, key))
         if first is not None:
-            if first.followers is None:
-                first.followers = []
             first.followers.append(reply)
             return None
-        _check_keys(core, topic, now_ms)
+        check_keys(core, topic, 1, now_ms)
     count = batch.count
     delays = batch.delays
     if delays is not None and config.type != "queue":
         raise InvalidRequest(
             f'topic "{topic.name}" is a log; only jobs of a queue can have delay_ms', detail={"topic": topic.name}
         )
-    has_no_quota = core.quotas.has_none(config)
-    if not has_no_quota:
+    if not core.quotas.takes_all(config):
         core.quotas.check(Growth(topic, partition, count, batch.size, batch.parts()))
-    member = Append(topic, partition, partition.next_seq, count, key, reply)
+    alone = delays is not None or batch.pages is not None
     group: AppendGroup | None = core.open_groups.get(partition)
-    if batch.pages is not None:
-        group = LargeAppendGroup(core, topic, partition)
-    elif group is not None and key is None and delays is None and group.records + count <= MAX_PAGE_RECORDS:
-        group.add(batch, member)
+    if group is not None and not alone and group.records + count <= MAX_PAGE_RECORDS:
+        group.add(batch, reply)
         return None
-    else:
-        group = AppendGroup(core, topic, partition, MAX_PAGE_RECORDS if has_no_quota else 0)
-    group.add(batch, member)
+    group = AppendGroup(core, topic, partition)
+    group.add(batch, reply)
     if delays is not None:
         now_ms = core.runtime.now_ms()
         group.dues = [now_ms + delay if delay else 0 for delay in delays]
-    if key is None and delays is None and batch.pages is None:
-        core.open_groups[partition] = group
-    else:
+    if alone:
         core.close_group(partition)
-    if key is not None:
-        core.keys_in_flight[topic.id, key] = member
+    else:
+        core.open_groups[partition] = group
     return group
 
 
 def join_group(core: Core, topic: Topic, batch: Batch, requests: Sequence[Any], reply: ReplyAppends) -> bool:
-    """Add plain writes of one record each to the open group of partition 0, or to a new one: see `Broker.join`."""
+    """Add writes of one record each to the open group of partition 0, or to a new one: see `Broker.join`."""
+    if not core.quotas.takes_all(topic.config) or (batch.keys is not None and not are_new(core, topic, batch.keys)):
+        return False
     partition = topic.partitions[0]
     group: AppendGroup | None = core.open_groups.get(partition)
     if group is None or group.records + batch.count > MAX_PAGE_RECORDS:
-        if not core.quotas.has_none(topic.config):
-            return False
-        group = core.open_groups[partition] = AppendGroup(core, topic, partition, MAX_PAGE_RECORDS)
-        group.reply_joined = reply
+        group = core.open_groups[partition] = AppendGroup(core, topic, partition)
         core.committer.submit(group)
-    elif not group.max_unchecked_records:
+    elif group.joined and group.reply_joined is not reply:
         return False
-    elif group.reply_joined is not reply:
-        if group.joined:
-            return False
-        group.reply_joined = reply
+    group.reply_joined = reply
     group.join(batch, requests)
     return True
 
 
-def _check_keys(core: Core, topic: Topic, now_ms: int) -> None:
+def are_new(core: Core, topic: Topic, keys: list[str | None]) -> bool:
+    """Whether no write with one of these keys is kept or in flight, no key is there twice, and all can be kept."""
+    named = [key for key in keys if key is not None]
+    if len(set(named)) < len(named):
+        return False
+    now_ms = core.runtime.now_ms()
+    window_ms = topic.config.idempotency_window_ms
+    find, in_flight, topic_id = topic.dedupe.find, core.keys_in_flight, topic.id
+    for key in named:
+        if find(key, now_ms, window_ms) is not None or (topic_id, key) in in_flight:
+            return False
+    try:
+        check_keys(core, topic, len(named), now_ms)
+    except Throttled:
+        return False
+    return True
+
+
+def check_keys(core: Core, topic: Topic, count: int, now_ms: int) -> None:
+    """Raise Throttled unless the topic can keep `count` more idempotency keys."""
     limit = core.limits.max_idempotency_keys
-    if limit and len(topic.dedupe) >= limit:
+    if limit and len(topic.dedupe) + count > limit:
         topic.dedupe.expire(now_ms, topic.config.idempotency_window_ms)
-        if len(topic.dedupe) >= limit:
+        if len(topic.dedupe) + count > limit:
             raise Throttled(
                 "too many idempotency keys within the window",
                 detail={"limit": "max_idempotency_keys", "max": limit},

@@ -1,34 +1,36 @@
 """FastAppend: single records that were gathered for one topic are written, applied and answered in one call.
 
-It has the same effect as `Broker.join`, whose group is submitted, encoded, written, applied and answered in about sixty steps,
-and calls the same functions: `Partition.reserve`, `encode_append`, `WalWriter.write`, `State.append`, `Core.appended`. It is used
-only when the other steps have nothing to decide: no commit is queued or waits for a sync on this partition, and the topic
-needs no sync. Otherwise `write` returns False and has changed nothing.
+It has the same effect as `Broker.join`, whose group is queued, encoded, written, applied and answered in about sixty steps,
+and calls the same functions: `Partition.reserve`, `encode_append`, `WalWriter.write`, `State.append`, `Core.evict`,
+`Core.appended`. It serves every shape of a record and every topic that accepts all writes; it is used only when the other steps
+have nothing to decide: no write is queued, none waits for a sync on this partition, and the topic needs no sync. Otherwise
+`write` returns False and has changed nothing.
 
-16 writers of single records, with sockets: the steps that are saved are a third of the processor time of a write
-(docs/decisions/0013-fast-append.md).
+16 writers of single records, without sockets: 19,400 instructions for each (docs/decisions/0013-fast-append.md).
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from topics.broker.core import Core
+from topics.broker.log.apply import apply
 from topics.broker.log.sync_policy import must_sync
-from topics.broker.topics.append import ReplyAppends
+from topics.broker.topics.append import ReplyAppends, are_new
 from topics.engine.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import TopicConfig
 from topics.model.errors import TopicsError
+from topics.model.facts import Appended, KeysKept
 from topics.model.page import Page
 from topics.runtime.replies import internal_error
-from topics.storage.frame import encode_append
+from topics.storage.frame import encode_append, encode_facts
 from topics.wire.timing import commit_timing
 
 
 class FastAppend:
     """The fast path to the topic of one name."""
 
-    __slots__ = ("_config", "_core", "_name", "_now_ms", "_perf", "_topic_id")
+    __slots__ = ("_config", "_core", "_evicts", "_name", "_now_ms", "_perf", "_topic_id")
 
     def __init__(self, core: Core, name: str) -> None:
         self._core = core
@@ -39,6 +41,7 @@ class FastAppend:
         # it stay open after it is deleted.
         self._topic_id = -1
         self._config: TopicConfig | None = None
+        self._evicts = False
 
     def write(self, batch: Batch, requests: Sequence[Any], reply: ReplyAppends) -> bool:
         """Do what `Broker.join` does, completely. Returns False, and nothing has happened, if that is not possible now."""
@@ -48,6 +51,8 @@ class FastAppend:
             return False
         if (topic.id != self._topic_id or topic.config is not self._config) and not self._qualifies(topic):
             return False
+        if batch.keys is not None and not are_new(core, topic, batch.keys):
+            return False
         partition = topic.partitions[0]
         committer = core.committer
         wal = committer.wal
@@ -55,7 +60,7 @@ class FastAppend:
         first_seq = partition.next_seq
         records = committer.unsynced_records + count
         if (
-            committer.commits
+            (committer.commits and not committer.write_notes())
             or committer.writing
             or committer.unwritten_notes
             or wal.failed
@@ -70,10 +75,17 @@ class FastAppend:
             return False
         started = self._perf()
         reservation = partition.reserve(count, batch.size, self._now_ms())
-        page = Page(first_seq, count, reservation.ts, batch.data, None, None, None, batch.size)
+        page = Page(first_seq, count, reservation.ts, batch.data, batch.metas, batch.nodes, batch.tags, batch.size)
         lsn = committer.next_lsn
+        kept: KeysKept | None = None
         try:
-            grown = wal.write([encode_append(lsn, wal.synced_lsn, topic.id, 0, page, None)], lsn)
+            if batch.keys is None:
+                frame = encode_append(lsn, wal.synced_lsn, topic.id, 0, page)
+            else:
+                writes = [(seq, 1, key) for seq, key in enumerate(batch.keys, first_seq) if key is not None]
+                kept = KeysKept(topic.id, 0, reservation.ts, writes)
+                frame = encode_facts(lsn, wal.synced_lsn, [Appended(topic.id, 0, page), kept])
+            grown = wal.write([frame], lsn)
         except OSError:
             # Nothing of it is in the log. The normal path tries again, and reports the error if that fails too.
             reservation.release()
@@ -92,6 +104,10 @@ class FastAppend:
             try:
                 reservation.settle()
                 core.state.append(topic, partition, [page])
+                if kept is not None:
+                    apply(core.state, kept)
+                if self._evicts:
+                    core.evict(topic, partition)
             except Exception:  # noqa: BLE001 - logged by `apply_failed`
                 committer.apply_failed()
                 error = internal_error()
@@ -110,10 +126,11 @@ class FastAppend:
         return True
 
     def _qualifies(self, topic: Topic) -> bool:
-        """Whether the topic has no quota, nothing expires in it, and its records are logged but need no sync."""
+        """Whether the topic accepts all writes, and its records are logged but need no sync."""
         config = topic.config
-        if not self._core.quotas.has_none(config) or config.ttl_ms or config.durability not in ("disk", "memory"):
+        if not self._core.quotas.takes_all(config) or config.durability not in ("disk", "memory"):
             return False
         self._topic_id = topic.id
         self._config = config
+        self._evicts = bool(config.cap_records or config.cap_bytes or config.ttl_ms)
         return True

@@ -2,8 +2,8 @@
 
     handle -> [throttle] -> decode -> [permission for `config`] -> join an open batch, or append -> answer
 
-A single plain record joins the batch of its topic and is answered together with the others of the turn; when there are many of them,
-their requests are decoded together too: see `pending_appends`.
+A single record joins the group of its topic and is answered together with the others of the turn; when there are many of them, their
+requests are decoded together too: see `pending_appends`.
 """
 
 import logging
@@ -56,7 +56,7 @@ class Options(Struct, frozen=True):
     # The body is an Arrow stream.
     arrow: bool
     partition: int
-    # A single record may join a batch: its response has the same fields as those of all others.
+    # A single record may join a group: its response has the same head as those of all others.
     joins: bool
     # The batch for requests with this head when there are many in a turn; None if each is handled when it arrives.
     pending_requests: PendingRequests | None
@@ -118,17 +118,13 @@ def append_batch(
         CONFIG_PERMISSION.check_names(access, batch)
         creates = name not in broker.state.topics and batch.create is not False
         CONFIG_PERMISSION.check_fields(access, batch, creates=creates)
-    if (
-        options.joins
-        and batch.plain
-        and batch.count == 1
-        and not waited_ms
-        and broker.join(name, batch, (request,), answer_joined)
-    ):
-        return
-    if batch.key is None and options.key is not None:
+    if options.joins and batch.joins and batch.count == 1 and not waited_ms:
+        if batch.key is not None:
+            batch.keys = [batch.key]
+        if broker.join(name, batch, (request,), answer_joined):
+            return
+    if batch.key is None:
         batch.key = options.key
-        batch.plain = False
     broker.append(name, batch, partial(_answer, request, options.return_seqs, waited_ms))
 
 
@@ -153,7 +149,8 @@ def answer_joined(name: bytes, head_seq: int, timing: bytes, runs: Runs, error: 
             took = now - received_at
             if took >= MIN_SLOW_SECONDS:
                 renew_all(requests)
-            messages = render_singles(name, head_seq, timing, first_seq, len(requests), took)
+            return_seqs = requests[0].head.memo.note.return_seqs
+            messages = render_singles(name, head_seq, timing, first_seq, len(requests), took, return_seqs=return_seqs)
         except Exception:
             log.exception("exception while rendering responses; the connections of these requests are closed")
             drop_together(requests)
@@ -169,14 +166,25 @@ def answer_joined(name: bytes, head_seq: int, timing: bytes, runs: Runs, error: 
                 head.pending_requests = head.memo.note.pending_requests
 
 
-def render_singles(name: bytes, head_seq: int, timing: bytes, first_seq: int, count: int, took: float) -> list[bytes]:
+def render_singles(
+    name: bytes, head_seq: int, timing: bytes, first_seq: int, count: int, took: float, *, return_seqs: bool = True
+) -> list[bytes]:
     """The complete responses to appends of one record each that are answered together; they differ in their seqs only.
 
     (16 take 3 us.)
     """
     total_ms = milliseconds(took)
-    behind = b'],"head_seq":%d%b%b,%b,"throttle_wait_ms":0.0}}' % (head_seq, _BEHIND_HEAD, total_ms, timing)
-    length = len(name) + len(behind) + _SINGLE_BYTES
+    # Behind the three places of the seq: `first_seq`, `last_seq` and `seqs`.
+    before_seqs = _SEQS if return_seqs else b""
+    behind = b'%b,"head_seq":%d%b%b,%b,"throttle_wait_ms":0.0}}' % (
+        b"]" if return_seqs else b"",
+        head_seq,
+        _BEHIND_HEAD,
+        total_ms,
+        timing,
+    )
+    places = 3 if return_seqs else 2
+    length = len(name) + len(_TOPIC) - 2 + len(_FIRST_SEQ) + len(_LAST_SEQ) + len(before_seqs) + len(behind)
     messages: list[bytes] = []
     while count:
         # Seqs of one thousand differ in their last three digits and have equal lengths.
@@ -185,14 +193,18 @@ def render_singles(name: bytes, head_seq: int, timing: bytes, first_seq: int, co
         if thousand:
             digits = b"%d" % thousand
             lasts = THREE_DIGITS[rest : rest + some]
-            length_line = LENGTHS[length + 3 * len(digits) + 9]
         else:
             digits = b""
             some = min(some, 10 ** len(str(rest)) - rest)
             lasts = [b"%d" % seq for seq in range(rest, rest + some)]
-            length_line = LENGTHS[length + 3 * len(lasts[0])]
+        length_line = LENGTHS[length + places * (len(digits) + len(lasts[0]))]
         start = b"".join((_STARTS_200, length_line, _TOPIC, name, _FIRST_SEQ, digits))
-        messages += map(bytes.join, lasts, repeat((start, _LAST_SEQ + digits, _SEQS + digits, behind)))
+        parts = (
+            [start, _LAST_SEQ + digits, before_seqs + digits, behind]
+            if return_seqs
+            else [start, _LAST_SEQ + digits, behind]
+        )
+        messages += map(bytes.join, lasts, repeat(parts))
         first_seq += some
         count -= some
     return messages
@@ -307,8 +319,6 @@ THREE_DIGITS = [b"%03d" % number for number in range(1000)]
 _STARTS_200 = JSON_STARTS[200]
 _TOPIC, _FIRST_SEQ, _LAST_SEQ, _SEQS = b'\r\n{"topic":"', b'","first_seq":', b',"last_seq":', b',"seqs":['
 _BEHIND_HEAD = b',"count":1,"created":false,"deduped":false,"performance":{"server_total_ms":'
-# Without the empty line that precedes the body.
-_SINGLE_BYTES = len(_TOPIC) - 2 + len(_FIRST_SEQ) + len(_LAST_SEQ) + len(_SEQS)
 # A shorter request is never slow, whatever the settings.
 MIN_SLOW_SECONDS = 0.001
 _NO_TIMING = b'"wal_append_ms":0.0,"fsync_ms":0.0'
@@ -322,11 +332,11 @@ def read_options(
     key = _header_key(header, max_key_chars) if header else None
     query = _decode_query(request.query)
     return_seqs, partition = query.return_seqs, query.partition
-    joins = return_seqs and key is None and request.head.plain
+    joins = key is None and request.head.plain
     pending_requests = None
     if joins and not admission.once:
         pending_requests = pending_appends.pending_requests(
-            admission.name, admission.caller if admission.counted else None
+            admission.name, admission.caller if admission.counted else None, return_seqs=return_seqs
         )
     return Options(return_seqs, key, is_arrow(request), partition, joins, pending_requests)
 

@@ -125,13 +125,13 @@ class PendingAppendsByTopic:
         self.service = service
         self._answer = answer
         self._most = service.settings.limits.max_inflight_per_key
-        self._by_name: WeakValueDictionary[str, PendingAppends] = WeakValueDictionary()
+        self._pending: WeakValueDictionary[tuple[str, bool], PendingAppends] = WeakValueDictionary()
 
-    def pending_requests(self, name: str, caller: Caller | None) -> PendingRequests:
-        """The batch for requests to this topic; those of a caller count as its concurrent requests."""
-        pending = self._by_name.get(name)
+    def pending_requests(self, name: str, caller: Caller | None, *, return_seqs: bool) -> PendingRequests:
+        """The batch for requests to this topic with equal responses; those of a caller count as its concurrent requests."""
+        pending = self._pending.get((name, return_seqs))
         if pending is None:
             broker = self.service.broker
             assert broker is not None
-            pending = self._by_name[name] = PendingAppends(self.service, broker, name, self._answer)
+            pending = self._pending[name, return_seqs] = PendingAppends(self.service, broker, name, self._answer)
         return pending if caller is None else CountedPendingRequests(pending, caller, self._most)
