@@ -18,8 +18,7 @@ NEWEST_S = 1_700_000_000.5
 
 def progress(end: Any, latest: Any, **more: Any) -> dict[str, Any]:
     source = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest)}
-    newest = datetime.fromtimestamp(NEWEST_S, UTC).isoformat()
-    observed = {OBSERVED: {"records": 3, "bytes": 120, "newest": newest}}
+    observed = {OBSERVED: {"records": 3, "bytes": 120, "newest_ts": int(NEWEST_S * 1000)}}
     return {"sources": [source], "observedMetrics": observed, **more}
 
 

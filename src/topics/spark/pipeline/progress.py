@@ -7,7 +7,7 @@ themselves.
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def observe_records(frame: "DataFrame", newest: "Column") -> "DataFrame":
         OBSERVED,
         F.count(F.lit(1)).alias("records"),
         F.coalesce(F.sum(F.octet_length("data")), F.lit(0)).alias("bytes"),
-        F.max(newest).alias("newest"),
+        # As a number: the texts of times in Spark's progress end with whole seconds.
+        F.max(F.unix_millis(newest)).alias("newest_ts"),
     )
 
 
@@ -104,12 +105,8 @@ def _observed(progress: dict[str, Any]) -> dict[str, Any]:
 
 def newest_s_of(progress: dict[str, Any]) -> float | None:
     """The time of the newest record of the last batch, in seconds; None if unknown."""
-    newest = _observed(progress).get("newest")
-    if isinstance(newest, str):
-        newest = datetime.fromisoformat(newest.replace("Z", "+00:00"))
-    if not isinstance(newest, datetime):
-        return None
-    return (newest if newest.tzinfo is not None else newest.replace(tzinfo=UTC)).timestamp()
+    newest_ts = _observed(progress).get("newest_ts")
+    return None if newest_ts is None else int(newest_ts) / 1000
 
 
 def reason(error: BaseException) -> str:
