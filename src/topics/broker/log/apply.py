@@ -19,7 +19,6 @@ from msgspec import structs
 
 from topics.broker.log.router_copies import forwarded
 from topics.broker.state import State
-from topics.engine.dedupe import KeptWrite
 from topics.engine.group import Group, Position
 from topics.engine.lease import Leases, seqs_of
 from topics.engine.partition import Partition
@@ -69,7 +68,7 @@ from topics.model.facts import (
     TopicCreated,
     TopicDeleted,
 )
-from topics.model.images import DeliveryImage
+from topics.model.images import DeliveryImage, KeptWrite
 from topics.model.page import Page, part
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
