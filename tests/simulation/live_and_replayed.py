@@ -57,7 +57,7 @@ def differences(replayed: Any, live: Any, path: str = "") -> Iterator[str]:
     """The innermost values that differ."""
     if isinstance(replayed, dict) and isinstance(live, dict):
         for key in sorted(replayed.keys() | live.keys()):
-            yield from differences(replayed.get(key), live.get(key), f"{path}/{key}")
+            yield from differences(replayed.get(key, "absent"), live.get(key, "absent"), f"{path}/{key}")
     elif isinstance(replayed, list) and isinstance(live, list) and len(replayed) == len(live):
         for index, pair in enumerate(zip(replayed, live, strict=True)):
             yield from differences(*pair, f"{path}/{index}")
