@@ -1,4 +1,4 @@
-"""`make test`: run the tests as two processes of pytest at the same time (docs/decisions/0030-test-lanes.md).
+"""`make test`: run the tests as two processes of pytest at the same time (docs/decisions/0028-test-lanes.md).
 
     rest    all tests except tests/spark    one process that uses a core all the time
     spark   tests/spark                     JVMs and workers that mostly wait for each other
