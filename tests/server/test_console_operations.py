@@ -184,7 +184,9 @@ async def test_groups_have_members_partitions_and_lag(house: House) -> None:
     for member in ("m1", "m2"):
         poll = {"topic": "a", "group_id": "g", "consumer_id": member, "timeout_seconds": 0}
         await call(house, "POST", "/api/topics/consume", poll)
-    await call(house, "POST", "/api/topics/ack", {"topic": "a", "group_id": "g", "upto_offset": 2, "partition_id": 0})
+    owners = (await call(house, "GET", "/api/groups?q=G"))["groups"][0]["partitions"]
+    ack = {"topic": "a", "group_id": "g", "upto_offset": 2, "partition_id": 0, "consumer_id": owners[0]["consumer_id"]}
+    await call(house, "POST", "/api/topics/ack", ack)
     listed = await call(house, "GET", "/api/groups?q=G")
     assert listed["total"] == 1
     group = listed["groups"][0]

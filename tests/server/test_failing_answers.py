@@ -54,10 +54,12 @@ async def test_a_write_whose_answer_cannot_be_rendered_gets_500_and_the_others_t
     monkeypatch.setattr(
         topics.server.topics.append, "render_append", fails_once(topics.server.topics.append.render_append)
     )
-    sinks = send(house, *[post("t", number, "tag") for number in range(3)])
+    # Writes of two records are answered one by one.
+    bodies = [{"records": [{"data": number}, {"data": number}]} for number in range(3)]
+    sinks = send(house, *[raw("POST", "/v0/topics/t", body) for body in bodies])
     assert await over(sinks) == [500, 200, 200]
     assert error_of(parsed(sinks[0].written))["code"] == "internal"
-    assert (await house.ask("GET", "/v0/topics/t")).json["count"] == 4
+    assert (await house.ask("GET", "/v0/topics/t")).json["count"] == 7
 
 
 @in_house()

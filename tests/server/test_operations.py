@@ -68,7 +68,9 @@ def test_handler_takes_the_types_of_the_declaration(operation: Operation) -> Non
 
 
 # Statements and commands that do what no operation does: their rule is declared with them.
-WITHOUT_OPERATION = {"AddSource", "DropSource", "SetAlias", "DropGroup", "Select", "unsubscribe", "ping"}
+WITHOUT_OPERATION = {
+    "AddSource", "DropSource", "SetAlias", "DropGroup", "Select", "SetMaterialized", "ClearMaterialized", "unsubscribe", "ping",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("command", [*STATEMENTS.values(), *COMMANDS.values()], ids=lambda command: command.name)

@@ -156,7 +156,7 @@ class TornWorld(World):
     def placed(self, topic: Topic, partition: Partition, first_seq: int, count: int) -> Append:
         """The outcome of a write whose records start at `first_seq`."""
         outcome = Append(topic, partition, first_seq, count, None, lambda _: None)
-        outcome.group = AppendGroup(self.broker, topic, partition, 0)
+        outcome.group = AppendGroup(self.broker, topic, partition)
         page = partition.find(first_seq)
         if page is not None:
             times = page.times

@@ -62,9 +62,9 @@ class OnTerminal:
         """What is on the screen at the end; the cursor is at the beginning of a line."""
         self._out.close()
         self._terminal.close()
-        glass = self._terminal.glass()
-        assert glass.column == 0
-        return glass.lines()
+        screen = self._terminal.screen()
+        assert screen.column == 0
+        return screen.lines()
 
 
 @pytest.fixture
@@ -331,9 +331,9 @@ def test_a_pipeline_on_a_terminal_shows_its_jobs_and_leaves_the_terminal_clean(
     finally:
         window.end()
         window.terminal.close()
-    glass = window.terminal.glass()
-    found = glass.lines()
-    assert glass.column == 0
+    screen = window.terminal.screen()
+    found = screen.lines()
+    assert screen.column == 0
     assert "Traceback" not in window.terminal.written()
     shown_lines = [line for line in found if line.startswith(f"route {table}: ")]
     report = own.pipeline(topic)
@@ -361,13 +361,13 @@ def test_status_on_a_terminal_is_a_table_and_in_a_pipe_lines_of_json(client: Cli
     finally:
         window.end()
         window.terminal.close()
-    glass = window.terminal.glass()
-    head, first, second = glass.lines()
+    screen = window.terminal.screen()
+    head, first, second = screen.lines()
     assert head.split()[:4] == ["pipeline", "state", "job", "kind"]
     assert first.split()[:6] == [topic, "running", "route", "a", "route", "running"]
     assert "such" in second
     assert "luck" in second
-    assert glass.column == 0
+    assert screen.column == 0
     piped = subprocess.run(
         [*COMMAND, "status", topic, "--url", str(client.url)],
         env=environment_of(),
