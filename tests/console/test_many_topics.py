@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 TOPICS = 100_000
 # Each connection creates its share, one request behind the other; those of all connections share their syncs.
-CONNECTIONS = 400
+CONNECTIONS = 100
 # A screen that follows the hand draws at least this often.
 MAX_FRAME_MS = 50
 

@@ -125,8 +125,8 @@ def describe(state: State, now_ms: int) -> Description:
 
 
 def _topic(topic: Topic, now_ms: int) -> Description:
-    if topic.config.durability == "ephemeral":
-        # Its records do not survive.
+    if topic.config.durability == "ephemeral" or any([each.unlogged_below for each in topic.partitions]):
+        # Its records do not survive, nor those that were written while it was ephemeral.
         return {"id": topic.id, "heads": [each.head_seq for each in topic.partitions]}
     return {
         "id": topic.id,

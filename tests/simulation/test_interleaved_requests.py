@@ -319,7 +319,9 @@ class History:
     def play(self, steps: int) -> None:
         for number in range(steps):
             self.step()
-            if number % self.replay_every == 0:
+            committer = self.world.broker.committer
+            # What is written and waits for its sync is in the log, and not yet in the live state.
+            if number % self.replay_every == 0 and committer.idle and not committer.disk_busy:
                 compare_with_replay(self.world.broker, self.disk, self.world.settings, self.world.clock.now_ms())
 
     def step(self) -> None:

@@ -1,5 +1,6 @@
 """No statement, however absurd, ends in anything but an answer or a refusal."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,6 +33,22 @@ class NoSelects(SelectProcess):
         return Reply(["x"], [[1]])
 
 
+class ConnectedRequest:
+    """The request of a client that does not disconnect."""
+
+    def on_disconnect(self, callback: Callable[[], None]) -> None: ...
+
+
+class StatementCall(Access):
+    """A call of the SQL operation by a client that may do everything."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, service: Service, broker: Broker) -> None:
+        super().__init__(service, broker, EVERYONE)
+        self.request = ConnectedRequest()
+
+
 class Bench:
     def __init__(self) -> None:
         self.runtime = ManualRuntime()
@@ -54,7 +71,8 @@ class Bench:
         """What the statement ends in. Lets out every exception that is not a refusal."""
         got: list[Result | TopicsError] = []
         try:
-            Execution(Access(self.service, self.broker, EVERYONE), got.append).run(parse(text, params))
+            call: Any = StatementCall(self.service, self.broker)
+            Execution(call, got.append).run(parse(text, params))
         except TopicsError as error:
             got.append(error)
         self.runtime.run()

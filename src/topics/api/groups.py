@@ -232,6 +232,7 @@ OPERATIONS = (
         summary="List consumer groups with their members, partitions and lag.",
         description="A key with prefixes sees the groups of topics that it may touch.",
         scope=READ, names=(Name("query", "topic", "aliased_topic"),), query=GroupsQuery, response=GroupList,
+        errors=("topic_not_found",),
         example=Example("/api/groups?topic=orders", response={
             "total": 1, "groups": [{
                 "topic": "orders", "group_id": "billing", "lag_records": 1, "lag_seconds": 4.2, "updated_ts": 1767225600000,
