@@ -14,7 +14,8 @@ from tests.served import server_settings
 from topics.testing.http import Api
 from topics.testing.server import running_server
 
-pytestmark = pytest.mark.slow
+# Creating the topics takes a minute and more beside other tests.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 TOPICS = 100_000
 # Each connection creates its share, one request behind the other; those of all connections share their syncs.
