@@ -342,7 +342,7 @@ def test_a_pipeline_on_a_terminal_shows_its_jobs_and_leaves_the_terminal_clean(
     if end == "java":
         assert len(shown_lines) == 1
         assert shown_lines[0].startswith(f"route {table}: failed, 1 rows")
-        assert found[-1] == (f"topics: {JVM_GONE}; start the pipeline again, it goes on where its checkpoint says")
+        assert found[-1] == (f"topics: {JVM_GONE}; start the pipeline again, it resumes from its checkpoint")
         assert (job.state, job.error) == ("failed", JVM_GONE)
     else:
         assert len(shown_lines) == 1
