@@ -12,11 +12,7 @@ from tests.fixtures.write_directories import start
 from tests.fixtures.write_upgrade import ARCHIVE, COPIES, JOBS, ORDERS, copy_orders, write_orders
 from topics.client import Client
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.skipif(not ARCHIVE.exists(), reason="write it: python -m tests.fixtures.write_upgrade SOURCE"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_data_directory_and_a_checkpoint_of_the_previous_release_continue(spark: Any, tmp_path: Path) -> None:
