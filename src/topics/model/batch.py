@@ -20,9 +20,9 @@ from topics.model.limits import Limits
 from topics.model.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
 from topics.model.surrogates import cover_halves
 
-# What a record weighs besides its payload and the separator in front of it, which is there for all but the first.
+# Bytes that a record counts besides its payload and the separator before it. The first record has no separator.
 PLAIN_OVERHEAD = RECORD_OVERHEAD - 1
-# The longest a job may be kept back, at its enqueueing or by a nack.
+# Maximum delay of a job, when it is appended or by a nack.
 MAX_DELAY_MS = 86_400_000
 
 

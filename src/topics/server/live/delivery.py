@@ -33,7 +33,7 @@ class Delivery:
     """One connection's share of a feed, from `start` until `stop`."""
 
     __slots__ = (
-        "_blocked_at", "_channel", "_encode", "_feed", "_going_on", "_on_quiet", "_on_room", "_on_stuck", "_pace", "_quiet_ms",
+        "_blocked_at", "_channel", "_encode", "_feed", "_continues", "_on_quiet", "_on_room", "_on_stuck", "_pace", "_quiet_ms",
         "_quiet_timer", "_runtime", "_sent_at", "_stopped", "_stuck_timer", "_taken_bytes",
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ class Delivery:
         self._sent_at = runtime.perf()
         self._blocked_at: float | None = None
         self._taken_bytes = 0
-        self._going_on = False
+        self._continues = False
         self._stopped = False
         self._stuck_timer: Timer | None = None
         self._quiet_timer: Timer | None = None
@@ -74,11 +74,11 @@ class Delivery:
     def start(self) -> None:
         self._channel.on_drain(self._drained)
         self._feed.open(self.pump)
-        self._quiet_timer = self._runtime.call_later(self._quiet_ms, self._look_if_quiet)
+        self._quiet_timer = self._runtime.call_later(self._quiet_ms, self._check_quiet)
         self.pump()
 
     def stop(self) -> None:
-        """Nothing is sent any more; the feed keeps its places. Doing so twice is harmless."""
+        """Stop sending; the feed keeps its cursors. A second call has no effect."""
         if not self._stopped:
             self._stopped = True
             self._feed.close()
@@ -91,7 +91,7 @@ class Delivery:
         return self._blocked_at is not None
 
     def send(self, data: bytes) -> None:
-        """Something beside the feed, right away. For little that answers what the client sent."""
+        """Write a small message that is not from the feed, such as a heartbeat, at once."""
         self._channel.write(data)
         self._sent_at = self._runtime.perf()
         if not self._channel.writable:
@@ -99,7 +99,7 @@ class Delivery:
 
     def pump(self) -> None:
         """Send pending frames until the output buffer is full."""
-        if self._blocked_at is not None or self._stopped or self._going_on:
+        if self._blocked_at is not None or self._stopped or self._continues:
             return
         feed = self._feed
         frame = feed.next()
@@ -115,9 +115,9 @@ class Delivery:
                 data, more = self._gather(data, frame)
         self.send(data)
         if more and self._blocked_at is None:
-            # The others get their turn first.
-            self._going_on = True
-            self._runtime.call_soon(self._go_on)
+            # Other connections are served before this one continues.
+            self._continues = True
+            self._runtime.call_soon(self._continue)
 
     def _gather(self, data: bytes, frame: LiveFrame | None) -> tuple[bytes, bool]:
         pieces = [data]
@@ -131,8 +131,8 @@ class Delivery:
             frame = self._feed.next()
         return b"".join(pieces), False
 
-    def _go_on(self) -> None:
-        self._going_on = False
+    def _continue(self) -> None:
+        self._continues = False
         self.pump()
 
     def _block(self) -> None:
@@ -155,9 +155,9 @@ class Delivery:
         self.pump()
 
     def _wait_for_progress(self) -> None:
-        self._stuck_timer = self._runtime.call_later(self._pace.slow_consumer_timeout_ms, self._look_if_stuck)
+        self._stuck_timer = self._runtime.call_later(self._pace.slow_consumer_timeout_ms, self._check_progress)
 
-    def _look_if_stuck(self) -> None:
+    def _check_progress(self) -> None:
         taken_bytes = self._channel.written_bytes - self._channel.buffered
         if taken_bytes > self._taken_bytes:
             self._taken_bytes = taken_bytes
@@ -165,12 +165,12 @@ class Delivery:
         else:
             self._on_stuck()
 
-    def _look_if_quiet(self) -> None:
+    def _check_quiet(self) -> None:
         left_ms = self._quiet_ms - (self._runtime.perf() - self._sent_at) * 1000
         if left_ms < 1:
             left_ms = self._quiet_ms
-            # A client that does not take what it has got needs no more.
+            # A client that does not read needs no heartbeat.
             if self._blocked_at is None:
                 self._on_quiet()
         if not self._stopped:
-            self._quiet_timer = self._runtime.call_later(left_ms, self._look_if_quiet)
+            self._quiet_timer = self._runtime.call_later(left_ms, self._check_quiet)

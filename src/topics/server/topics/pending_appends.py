@@ -124,7 +124,7 @@ class PendingAppendsByTopic:
     def __init__(self, service: Service, answer: ReplyAppends) -> None:
         self.service = service
         self._answer = answer
-        self._most = service.settings.limits.max_inflight_per_key
+        self._max_inflight = service.settings.limits.max_inflight_per_key
         self._pending: WeakValueDictionary[tuple[str, bool], PendingAppends] = WeakValueDictionary()
 
     def pending_requests(self, name: str, caller: Caller | None, *, return_seqs: bool) -> PendingRequests:
@@ -134,4 +134,4 @@ class PendingAppendsByTopic:
             broker = self.service.broker
             assert broker is not None
             pending = self._pending[name, return_seqs] = PendingAppends(self.service, broker, name, self._answer)
-        return pending if caller is None else CountedPendingRequests(pending, caller, self._most)
+        return pending if caller is None else CountedPendingRequests(pending, caller, self._max_inflight)
