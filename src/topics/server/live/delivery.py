@@ -33,7 +33,7 @@ class Delivery:
     """One connection's share of a feed, from `start` until `stop`."""
 
     __slots__ = (
-        "_blocked_at", "_channel", "_encode", "_feed", "_continues", "_on_quiet", "_on_room", "_on_stuck", "_pace", "_quiet_ms",
+        "_blocked_at", "_channel", "_continues", "_encode", "_feed", "_on_quiet", "_on_room", "_on_stuck", "_pace", "_quiet_ms",
         "_quiet_timer", "_runtime", "_sent_at", "_stopped", "_stuck_timer", "_taken_bytes",
     )  # fmt: skip
 
