@@ -111,6 +111,14 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         topics.client.Nothing  # noqa: B018
 
 
+# A slow machine is allowed this multiple of the time that the libraries the client needs take on it.
+MAX_IMPORT_RATIO = 1.8
+IMPORT_LIBRARIES = """
+import time
+started = time.process_time()
+import httptools, logging, msgspec, socket, urllib.parse, uuid
+print((time.process_time() - started) * 1000)
+"""
 IMPORT = """
 import sys, time
 started = time.process_time()
@@ -123,16 +131,18 @@ print(took_ms, *heavy)
 
 
 def test_importing_the_client_is_quick_and_brings_nothing_heavy(tmp_path: Path) -> None:
-    """Processor time with compiled modules, best of some: other processes on the machine do not count."""
+    """Processor time with compiled modules, best of several runs, compared with the libraries in the same minute."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True, env=environment
-        ).stdout.split()
-        for _ in range(9)
-    ]
-    assert {tuple(heavy) for _, *heavy in outputs} == {()}
-    assert min([float(output[0]) for output in outputs]) <= MAX_IMPORT_MS
+
+    def output_of(program: str) -> list[str]:
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+        return run.stdout.split()
+
+    runs = [(output_of(IMPORT_LIBRARIES), output_of(IMPORT)) for _ in range(9)]
+    assert {tuple(heavy) for _, (_, *heavy) in runs} == {()}
+    libraries_ms = min(float(libraries[0]) for libraries, _ in runs)
+    client_ms = min(float(client[0]) for _, client in runs)
+    assert client_ms <= max(MAX_IMPORT_MS, MAX_IMPORT_RATIO * libraries_ms)
 
 
 def test_the_package_is_typed(tmp_path_factory: pytest.TempPathFactory) -> None:
