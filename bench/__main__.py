@@ -52,11 +52,9 @@ def main(argv: list[str]) -> int:
             print(line(result), flush=True)
             if not arguments.quick:
                 results.put(result)
-    if not arguments.quick:
+    if not arguments.quick and arguments.results == RESULTS:
         docs = ROOT / "docs"
-        results.write_documents(
-            arguments.results.with_name("RESULTS.md"), docs / "images", docs / "operate" / "sizing.md"
-        )
+        results.write_documents(RESULTS.with_name("RESULTS.md"), docs / "images", docs / "operate" / "sizing.md")
     return 1 if failed else 0
 
 
@@ -76,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--skip-matrix", action="store_true", help="leave out the append matrix (about 4 minutes)")
     parser.add_argument("--list", action="store_true", help="print the workloads and measure nothing")
     parser.add_argument("--report", action="store_true", help="write the documents from the stored results")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the figures are kept, as JSON")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the figures are kept, as JSON; the documents are written only for the default file")
     return parser
 
 

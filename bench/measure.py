@@ -42,7 +42,7 @@ class Options:
     """What the command line asks for."""
 
     quick: bool = False
-    rounds: int = 5
+    rounds: int = 3
     # Seconds of one measurement.
     seconds: float = 1.0
     # Other servers of the /v0 API: name -> command line.

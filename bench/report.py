@@ -2,6 +2,7 @@
 
 import json
 import platform
+import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +56,7 @@ class Results:
 
     def put(self, row: dict[str, Any]) -> None:
         """Store a row at once, so that an interrupted run keeps what it has measured."""
-        row = {**row, "measured_at": datetime.now(UTC).strftime("%Y-%m-%d")}
+        row = {**row, "measured_at": datetime.now(UTC).strftime("%Y-%m-%d"), "commit": _commit()}
         self.rows[f"{row['group']}: {row['name']}"] = row
         content = {"machine": _machine(), "rows": list(self.rows.values())}
         self.path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -168,6 +169,13 @@ def _number(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def _commit() -> str:
+    """The state of the code that was measured; with "+" if files differ from the commit."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=8", "--exclude=*"]
+    run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return run.stdout.strip() or "unknown"
 
 
 def _machine() -> str:
