@@ -125,7 +125,7 @@ def test_the_changelog_has_one_line_for_each_change() -> None:
     assert [line for line in entries if len(line) > 240] == []
 
 
-# Every module of these packages has a test file of its name: src/topics/engine/lease.py has tests/engine/test_lease.py.
+# Every module of these packages has a test file of its name: src/topics/engine/leases/lease.py has tests/engine/leases/test_lease.py.
 MIRRORED = ("model", "wire", "engine", "storage", "segments", "runtime", "maintenance", "broker")
 
 

@@ -20,8 +20,8 @@ from topics.broker.topics.delete import RecordsGone, TagDeletes, commit_delete
 from topics.broker.topics.lifecycle import Configured, ConfigureReply, TopicGone
 from topics.broker.topics.retention import Retention
 from topics.broker.transactions.stages import expire_stages
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, TopicConfig, merged
 from topics.model.errors import Throttled, TopicsError, topic_not_found

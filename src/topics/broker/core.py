@@ -17,10 +17,10 @@ from topics.broker.log.commit import FactCommit
 from topics.broker.log.committer import Committer
 from topics.broker.log.disk_space import DiskSpace
 from topics.broker.topics.quota import Quotas
-from topics.engine.live_frames import SharedFrames
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
-from topics.engine.versions import Version
+from topics.engine.partitions.partition import Partition
+from topics.engine.tables.versions import Version
+from topics.engine.topics.live_frames import SharedFrames
+from topics.engine.topics.topic import Topic
 from topics.model.errors import Conflict, CorruptStorage, InvalidRequest, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact
 from topics.model.limits import Limits

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.engine.cache import Cache
-from topics.engine.copy_sources import CopySources
-from topics.engine.partition import Partition, Totals
-from topics.engine.router import Routers
-from topics.engine.source_positions import SourcePositions
-from topics.engine.stages import Stages
-from topics.engine.tables import Tables
-from topics.engine.topic import Topic
-from topics.engine.versions import Versions
+from topics.engine.partitions.partition import Partition, Totals
+from topics.engine.routers.copy_sources import CopySources
+from topics.engine.routers.router import Routers
+from topics.engine.tables.source_positions import SourcePositions
+from topics.engine.tables.tables import Tables
+from topics.engine.tables.versions import Versions
+from topics.engine.topics.topic import Topic
+from topics.engine.transactions.stages import Stages
 from topics.model.config import DEFAULT_CONFIG, TopicConfig
 from topics.model.page import Page
 from topics.model.route import Route

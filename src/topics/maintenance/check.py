@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from topics.broker.durability.recovery import replay
 from topics.broker.state import State
-from topics.engine.partition import Partition
+from topics.engine.partitions.partition import Partition
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.storage_settings import StorageSettings

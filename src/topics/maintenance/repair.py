@@ -28,9 +28,9 @@ from topics.broker.core import Core
 from topics.broker.durability.recovery import move_replaced_files
 from topics.broker.log.commit import FactCommit
 from topics.broker.state import State
-from topics.engine.partition import Partition
-from topics.engine.segment import Segment
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.segment import Segment
+from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import PACKED, PackedInfo, Repaired, SegmentInfo
 from topics.model.page import Page, column

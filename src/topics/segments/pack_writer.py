@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from topics.engine.packing import PackLimits, SealKey, merge_count
-from topics.engine.partition import Partition
-from topics.engine.segment import HotSegment
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.segment import HotSegment
+from topics.engine.topics.packing import PackLimits, SealKey, merge_count
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo
 from topics.model.page import Page

@@ -8,7 +8,7 @@ from itertools import compress
 
 import msgspec
 
-from topics.engine.segment import MergedSegment, Segment
+from topics.engine.partitions.segment import MergedSegment, Segment
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo
 from topics.model.match import TagMatch

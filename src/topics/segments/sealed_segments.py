@@ -7,8 +7,8 @@ estimates that add up to the size of the segment.
 from abc import abstractmethod
 from itertools import compress
 
-from topics.engine.render import Rendered, View, is_usual, record_heads
-from topics.engine.segment import PAGE_RECORDS, Segment
+from topics.engine.partitions.render import Rendered, View, is_usual, record_heads
+from topics.engine.partitions.segment import PAGE_RECORDS, Segment
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.match import TagMatch

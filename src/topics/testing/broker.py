@@ -4,7 +4,7 @@ from typing import Any
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
-from topics.engine.topic import Topic
+from topics.engine.topics.topic import Topic
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError

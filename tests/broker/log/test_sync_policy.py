@@ -1,6 +1,7 @@
 """When a write waits for more writers, when a sync runs on the loop, and when zeros are written ahead."""
 
 import pytest
+from topics.engine.partitions.partition import Partition, Totals
 
 from topics.broker.log.sync_policy import (
     FAST_SECONDS,
@@ -16,7 +17,6 @@ from topics.broker.log.sync_policy import (
     must_sync,
 )
 from topics.engine.cache import Cache
-from topics.engine.partition import Partition, Totals
 from topics.model.config import TopicConfig
 
 

@@ -26,9 +26,9 @@ from topics.broker.durability.storage_thread import StorageThread
 from topics.broker.log.commit import FactCommit
 from topics.broker.log.committer import Committer
 from topics.broker.state import State
-from topics.engine.packing import PackLimits, PackUse, SealKey
-from topics.engine.partition import Partition
-from topics.engine.segment import HotSegment
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.segment import HotSegment
+from topics.engine.topics.packing import PackLimits, PackUse, SealKey
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import Fact, Packed, PackedInfo
 from topics.runtime.health import Health

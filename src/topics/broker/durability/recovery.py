@@ -33,8 +33,8 @@ from topics.broker.durability.snapshot_image import restore_section, restore_top
 from topics.broker.log.apply import apply
 from topics.broker.state import State
 from topics.engine.cache import Cache
-from topics.engine.packing import PackUse
-from topics.engine.segment import PAGE_RECORDS, HotSegment, Segment
+from topics.engine.partitions.segment import PAGE_RECORDS, HotSegment, Segment
+from topics.engine.topics.packing import PackUse
 from topics.model.errors import CorruptStorage
 from topics.model.facts import RESTART, Appended, HeadMoved, Lost
 from topics.model.page import Page, fold

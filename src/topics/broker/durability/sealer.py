@@ -19,11 +19,11 @@ from topics.broker.log.commit import Commit, FactCommit
 from topics.broker.log.committer import Committer
 from topics.broker.log.disk_space import DiskSpace
 from topics.broker.state import State
-from topics.engine.hot_sizes import HotSizes
-from topics.engine.packing import PackLimits, SealKey
-from topics.engine.partition import Partition
-from topics.engine.segment import HotSegment
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.segment import HotSegment
+from topics.engine.topics.hot_sizes import HotSizes
+from topics.engine.topics.packing import PackLimits, SealKey
+from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError, Unavailable
 from topics.model.facts import Sealed, SegmentInfo
 from topics.model.storage_settings import StorageSettings

@@ -18,7 +18,7 @@ from topics.broker.durability.storage_thread import StorageThread
 from topics.broker.log.committer import Committer
 from topics.broker.log.disk_space import DiskSpace
 from topics.broker.state import State
-from topics.engine.partition import Partition
+from topics.engine.partitions.partition import Partition
 from topics.model.facts import PackedInfo
 from topics.runtime.backoff import Backoff
 from topics.runtime.health import Health

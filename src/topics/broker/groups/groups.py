@@ -13,11 +13,20 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.log.commit import FactCommit
-from topics.engine.group import Group, Lag, Member, Position, lag
-from topics.engine.group_requests import EARLIEST, Offset, Seek, Start, Target, Timestamp, check_group, find_group
-from topics.engine.partition import Partition, Tombstone
-from topics.engine.render import USUAL
-from topics.engine.topic import Topic
+from topics.engine.groups.group import Group, Lag, Member, Position, lag
+from topics.engine.groups.group_requests import (
+    EARLIEST,
+    Offset,
+    Seek,
+    Start,
+    Target,
+    Timestamp,
+    check_group,
+    find_group,
+)
+from topics.engine.partitions.partition import Partition, Tombstone
+from topics.engine.partitions.render import USUAL
+from topics.engine.topics.topic import Topic
 from topics.model.errors import Conflict, InvalidRequest, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact, GroupDropped, GroupMoved
 from topics.wire.group_messages import Message, decode_messages

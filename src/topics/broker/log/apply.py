@@ -19,13 +19,13 @@ from msgspec import structs
 
 from topics.broker.log.router_copies import forwarded
 from topics.broker.state import State
-from topics.engine.group import Group, Position
-from topics.engine.lease import Leases, seqs_of
-from topics.engine.partition import Partition
-from topics.engine.router import Router
-from topics.engine.segment import Segment
-from topics.engine.selection import Selection
-from topics.engine.stages import numbered
+from topics.engine.groups.group import Group, Position
+from topics.engine.leases.lease import Leases, seqs_of
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.segment import Segment
+from topics.engine.partitions.selection import Selection
+from topics.engine.routers.router import Router
+from topics.engine.transactions.stages import numbered
 from topics.model.archive import Archive
 from topics.model.errors import CorruptStorage
 from topics.model.facts import (

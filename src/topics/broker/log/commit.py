@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from topics.broker.log.apply import apply
 from topics.broker.state import State
-from topics.engine.partition import Partition
-from topics.engine.reservation import Reservation
-from topics.engine.versions import Versions
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reservation import Reservation
+from topics.engine.tables.versions import Versions
 from topics.model.errors import TopicsError
 from topics.model.facts import Fact, frees_space
 from topics.runtime.replies import call, run_each, send

@@ -2,14 +2,14 @@
 
 The log does not hold the records of a copy; the fact names the records of the source and the seqs of the copies. Live, the forwarder
 passes the pages that it has made (`prepared`). Recovery makes the same pages again from the records of the source, which
-`engine/copy_sources.py` keeps while the log is replayed. So a copy has the same seq, time and text after any crash.
+`engine/routers/copy_sources.py` keeps while the log is replayed. So a copy has the same seq, time and text after any crash.
 """
 
 from collections.abc import Sequence
 
 from topics.broker.state import State
-from topics.engine.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
-from topics.engine.topic import Topic
+from topics.engine.routers.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
+from topics.engine.topics.topic import Topic
 from topics.model.facts import DAMAGE, RESTART, Copy, Forwarded, Lost
 from topics.model.page import Page
 

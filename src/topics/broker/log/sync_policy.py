@@ -5,7 +5,7 @@ SyncPolicy    whether a sync runs on the loop or in the thread, whether a write 
               zeros are written ahead of the frames
 """
 
-from topics.engine.partition import Partition
+from topics.engine.partitions.partition import Partition
 from topics.model.config import TopicConfig
 
 # A write waits for more writers when at least MIN_BATCH_WRITERS shared the last one: for one turn, and with a sync for

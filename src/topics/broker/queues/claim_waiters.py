@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.broker.queues.claims import Claim, Claimer, ClaimResult
-from topics.engine.lease import Leases
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.leases.lease import Leases
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.topic import Topic
 from topics.model.errors import topic_not_found
 from topics.runtime.interface import Runtime, Timer
 from topics.runtime.replies import call

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from topics.engine.delivery import Delivery
-from topics.engine.topic import Topic
+from topics.engine.leases.delivery import Delivery
+from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError
 from topics.runtime.interface import Timer
 from topics.runtime.replies import call

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from topics.broker.core import Core
 from topics.broker.queues.move_jobs import first_commit, move_jobs
-from topics.engine.lease import Leases
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.leases.lease import Leases
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.topic import Topic
 from topics.model.config import DEFAULT_CONFIG
 from topics.model.dead_letter_meta import with_origin
 from topics.model.errors import TopicsError

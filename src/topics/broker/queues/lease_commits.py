@@ -9,10 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from topics.broker.log.commit import Commit, FactCommit
-from topics.engine.lease import DeliveryPart, Leases, seqs_bytes
-from topics.engine.lease_facts import AckResult, QueueCounts, ack_result, merge_runs, returned_fact, seqs_of_parts
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.leases.lease import DeliveryPart, Leases, seqs_bytes
+from topics.engine.partitions.partition import Partition
+from topics.engine.queues.lease_facts import (
+    AckResult,
+    QueueCounts,
+    ack_result,
+    merge_runs,
+    returned_fact,
+    seqs_of_parts,
+)
+from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError
 from topics.model.facts import DeletedRuns, Fact
 from topics.runtime.replies import call

@@ -10,9 +10,9 @@ from topics.broker.core import Core
 from topics.broker.log.commit import FactCommit
 from topics.broker.topics.append import Append, decide_append
 from topics.broker.topics.append_with_facts import AppendWithFacts
-from topics.engine.lease import seqs_bytes
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.leases.lease import seqs_bytes
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.topic import Topic
 from topics.model.batch import Batch
 from topics.model.errors import TopicsError
 from topics.model.facts import Deleted, Fact

@@ -10,10 +10,10 @@ from typing import Protocol
 from topics.broker.log.commit import Commit
 from topics.broker.queues.claims import Claimer, ClaimResult
 from topics.broker.queues.lease_commits import lease_commit
-from topics.engine.lease import Leases
-from topics.engine.lease_facts import leased_fact, leases_are_logged
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.leases.lease import Leases
+from topics.engine.partitions.partition import Partition
+from topics.engine.queues.lease_facts import leased_fact, leases_are_logged
+from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError, topic_not_found
 from topics.model.facts import Fact
 from topics.runtime.replies import call

@@ -11,7 +11,7 @@ class; the acks of one turn to a partition are one frame.
     lease_commits.py   what is written to the log
     dead_letters.py    jobs that were delivered too often
 
-A lease expires in `Leases.expire` (engine/lease.py), which `refresh` calls before each decision about a queue.
+A lease expires in `Leases.expire` (engine/leases/lease.py), which `refresh` calls before each decision about a queue.
 """
 
 import logging
@@ -30,13 +30,13 @@ from topics.broker.queues.claim_waiters import ClaimWaiters
 from topics.broker.queues.claims import ENDED, Claim, Claimer, ClaimResult, ReplyClaims
 from topics.broker.queues.lease_commits import AckCommit, AckReply, ReplyAcks, extend_commit, nack_commit
 from topics.broker.queues.pending_claims import PendingClaims
-from topics.engine.delivery import Delivery
-from topics.engine.jobs import JobTexts
-from topics.engine.lease import Leases, as_range, seqs_bytes
-from topics.engine.lease_facts import ack_result, leased_fact, leases_are_logged, returned_fact, seqs_of_parts
-from topics.engine.partition import Partition
-from topics.engine.shares import deal
-from topics.engine.topic import Topic
+from topics.engine.leases.delivery import Delivery
+from topics.engine.leases.lease import Leases, as_range, seqs_bytes
+from topics.engine.partitions.partition import Partition
+from topics.engine.queues.jobs import JobTexts
+from topics.engine.queues.lease_facts import ack_result, leased_fact, leases_are_logged, returned_fact, seqs_of_parts
+from topics.engine.queues.shares import deal
+from topics.engine.topics.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.errors import CorruptStorage, TopicsError, not_a_queue, topic_not_found
 from topics.model.facts import Deleted, Fact, Leased

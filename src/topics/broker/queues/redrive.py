@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.queues.move_jobs import first_commit, move_jobs
-from topics.engine.partition import Partition
-from topics.engine.redrive import DeadLetters, MayTouch, WantedLetters, find_dead_letters
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.queues.redrive import DeadLetters, MayTouch, WantedLetters, find_dead_letters
+from topics.engine.topics.topic import Topic
 from topics.model.dead_letter_meta import without_origin
 from topics.model.errors import TopicsError, topic_not_found
 from topics.runtime.replies import send

@@ -28,13 +28,13 @@ from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit, Note
 from topics.broker.log.sync_policy import must_sync
 from topics.broker.topics.quota import Growth
-from topics.engine.copying import STAMP, chosen_bits, select, stamp_prefix
-from topics.engine.forwarding import EarlierCopies, RunTexts, copy_options, lost_after, run_bound, stamp_all
-from topics.engine.partition import Partition
-from topics.engine.reservation import Reservation
-from topics.engine.router import Router
-from topics.engine.router_state import IDLE_STATES, RouterState, transition
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reservation import Reservation
+from topics.engine.routers.copying import STAMP, chosen_bits, select, stamp_prefix
+from topics.engine.routers.forwarding import EarlierCopies, RunTexts, copy_options, lost_after, run_bound, stamp_all
+from topics.engine.routers.router import Router
+from topics.engine.routers.router_state import IDLE_STATES, RouterState, transition
+from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import SOURCE_TRIM, Copy, Fact, Forwarded, Lost
 from topics.model.page import Page

@@ -12,8 +12,8 @@ from msgspec import Struct
 from topics.broker.core import Core
 from topics.broker.log.commit import Commit
 from topics.broker.routers.forwarder import Forwarder
-from topics.engine.router import Router
-from topics.engine.topic import Topic
+from topics.engine.routers.router import Router
+from topics.engine.topics.topic import Topic
 from topics.model.config import DEFAULT_CONFIG
 from topics.model.errors import Conflict, Forbidden, InvalidRequest, NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact, RouterConfigured, RouterCreated, RouterDeleted, TopicCreated

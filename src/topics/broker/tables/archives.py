@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.topics.lifecycle import Configured, change_topic
-from topics.engine.topic import Topic
+from topics.engine.topics.topic import Topic
 from topics.model.archive import Archive, ArchivedTo, ArchiveOptions
 from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError
 from topics.model.facts import ArchiveCleared, ArchiveProgressed, ArchiveSet, Fact

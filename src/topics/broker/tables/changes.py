@@ -12,9 +12,9 @@ from msgspec import Struct
 from topics.broker.core import Core
 from topics.broker.topics.lifecycle import Configured, create_if_absent
 from topics.broker.transactions.stages import commit
-from topics.engine.commit_request import CommitRequest, Committed, Write
-from topics.engine.source_positions import NewChanges, position_facts
-from topics.engine.topic import Topic
+from topics.engine.tables.source_positions import NewChanges, position_facts
+from topics.engine.topics.topic import Topic
+from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
 from topics.model.change import Change, Events, Refused, change_topic
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError

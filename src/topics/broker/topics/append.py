@@ -22,9 +22,9 @@ from topics.broker.log.commit import Commit
 from topics.broker.log.sync_policy import must_sync
 from topics.broker.state import State
 from topics.broker.topics.quota import Growth
-from topics.engine.partition import Partition
-from topics.engine.segment import MAX_PAGE_RECORDS
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.segment import MAX_PAGE_RECORDS
+from topics.engine.topics.topic import Topic
 from topics.model.batch import Batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.model.facts import Appended, Delayed, Fact, HeadMoved, KeysKept

@@ -6,7 +6,7 @@ from topics.broker.log.apply import apply
 from topics.broker.log.commit import FactCommit
 from topics.broker.state import State
 from topics.broker.topics.append import AppendGroup
-from topics.engine.partition import Partition
+from topics.engine.partitions.partition import Partition
 from topics.model.errors import TopicsError
 from topics.model.facts import Fact
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.topics.read import ReadRequest
-from topics.engine.partition import Plan, Run
-from topics.engine.segment import HotSegment
+from topics.engine.partitions.partition import Plan, Run
+from topics.engine.partitions.segment import HotSegment
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.match import TagMatch
 from topics.model.page import Page, part

@@ -1,6 +1,6 @@
 """Deletes: records are removed on purpose, for good, without a tombstone.
 
-A delete by tag finds its records in slices (see `engine/selection.py`), as of the time of the request: later records are not
+A delete by tag finds its records in slices (see `engine/partitions/selection.py`), as of the time of the request: later records are not
 deleted. It is written as one fact and applied at once, so readers and recovery see all of it or nothing. Deletes by tag on
 one partition run one after the other.
 """
@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.log.commit import FactCommit
-from topics.engine.partition import Partition
-from topics.engine.selection import Selection
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.selection import Selection
+from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError, topic_not_found
 from topics.model.facts import DeletedBelow
 from topics.model.match import TagMatch

@@ -16,7 +16,7 @@ from topics.broker.core import Core
 from topics.broker.log.apply import apply
 from topics.broker.log.sync_policy import must_sync
 from topics.broker.topics.append import ReplyAppends, are_new
-from topics.engine.topic import Topic
+from topics.engine.topics.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import TopicConfig
 from topics.model.errors import TopicsError

@@ -24,9 +24,18 @@ from collections.abc import Callable
 import msgspec
 
 from topics.broker.core import Core
-from topics.engine.live_frames import Broken, CaughtUp, GapFrame, Gone, LiveFrame, Records, SharedFrames, Subscription
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.live_frames import (
+    Broken,
+    CaughtUp,
+    GapFrame,
+    Gone,
+    LiveFrame,
+    Records,
+    SharedFrames,
+    Subscription,
+)
+from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage
 
 __all__ = [

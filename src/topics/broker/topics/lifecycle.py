@@ -12,8 +12,8 @@ from topics.broker.core import Core
 from topics.broker.log.commit import Commit
 from topics.broker.topics.append import decide_append
 from topics.broker.topics.append_with_facts import AppendWithFacts
-from topics.engine.router import Router
-from topics.engine.topic import Topic
+from topics.engine.routers.router import Router
+from topics.engine.topics.topic import Topic
 from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, TopicConfig, merged
 from topics.model.errors import Conflict, TopicsError

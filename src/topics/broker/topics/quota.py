@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from topics.broker.state import State
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.errors import Throttled, TopicFull
 from topics.model.limits import Limits

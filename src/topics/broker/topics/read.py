@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.engine.partition import Read
-from topics.engine.render import View
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Read
+from topics.engine.partitions.render import View
+from topics.engine.topics.topic import Topic
 
 __all__ = ["Answer", "ReadRequest", "View", "continued", "joined", "read"]
 

@@ -8,8 +8,8 @@ become empty are removed when the eviction is durable in the log.
 from collections.abc import Callable
 
 from topics.broker.state import State
-from topics.engine.partition import Partition
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.topic import Topic
 from topics.runtime.interface import Runtime, Timer
 
 # Work of one turn. Looking at a topic without retention costs a tenth of a microsecond; an eviction can cost

@@ -2,9 +2,9 @@
 
 from topics.broker.core import Core
 from topics.broker.topics.read import Answer, ReadRequest
-from topics.engine.partition import Partition, Read
-from topics.engine.render import render_records
-from topics.engine.segment import Segment
+from topics.engine.partitions.partition import Partition, Read
+from topics.engine.partitions.render import render_records
+from topics.engine.partitions.segment import Segment
 from topics.model.match import TagMatch
 from topics.model.steps import Steps
 

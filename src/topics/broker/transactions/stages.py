@@ -20,11 +20,11 @@ from topics.broker.log.sync_policy import must_sync
 from topics.broker.state import State
 from topics.broker.topics.append import choose_partition
 from topics.broker.topics.quota import Growth
-from topics.engine.commit_request import CommitRequest, Committed, check_owner, check_repeat
-from topics.engine.partition import Partition
-from topics.engine.reservation import Reservation
-from topics.engine.stages import numbered
-from topics.engine.topic import Topic
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reservation import Reservation
+from topics.engine.topics.topic import Topic
+from topics.engine.transactions.commit_request import CommitRequest, Committed, check_owner, check_repeat
+from topics.engine.transactions.stages import numbered
 from topics.model.batch import Batch
 from topics.model.errors import NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import (

@@ -17,7 +17,7 @@ from typing import Any
 from topics.api.operation import Kind, Name, Rule, reader
 from topics.api.sql import TABLE_SCOPES, UNRESTRICTED_TABLES
 from topics.broker.broker import Broker
-from topics.engine.commit_request import check_owner
+from topics.engine.transactions.commit_request import check_owner
 from topics.model.change import CHANGES, change_topic
 from topics.model.names import check_router_name, check_topic_name
 from topics.server.auth.authorization import Caller

@@ -28,7 +28,7 @@ from topics.broker.groups.groups import (
     pin,
     seek,
 )
-from topics.engine.group_requests import Offset, Seek, Start, Timestamp, check_group, dropped_group, start_offset
+from topics.engine.groups.group_requests import Offset, Seek, Start, Timestamp, check_group, dropped_group, start_offset
 from topics.model.config import check_u64
 from topics.model.errors import TopicsError, topic_not_found
 from topics.server.http import Request

@@ -7,7 +7,7 @@ from typing import Any
 from topics.api.groups import ConsumeBody, GroupAckBody, LeaveBody, OffsetStart, SeekBody, SeekTarget
 from topics.broker.broker import Topic
 from topics.broker.groups.groups import Fetched
-from topics.engine.group_requests import EARLIEST, Offset, Seek, Start, Timestamp, check_group
+from topics.engine.groups.group_requests import EARLIEST, Offset, Seek, Start, Timestamp, check_group
 from topics.model.config import check_u64
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.server.groups.actions import GroupPoll, acknowledge, move_group

@@ -2,7 +2,7 @@
 
 from topics.api.queues import RedriveBody
 from topics.broker.queues.redrive import RedriveResult, redrive
-from topics.engine.redrive import WantedLetters
+from topics.engine.queues.redrive import WantedLetters
 from topics.model.errors import TopicsError
 from topics.model.match import parse_match
 from topics.server.operations import Call, handles

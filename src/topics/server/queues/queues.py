@@ -8,7 +8,7 @@ import msgspec
 from topics.api.operations import BY_NAME
 from topics.api.queues import MAX_REASON_CHARS, AckBody, ClaimBody, ExtendBody, NackBody
 from topics.broker.queues.claims import ClaimResult
-from topics.engine.lease_facts import AckResult
+from topics.engine.queues.lease_facts import AckResult
 from topics.model.config import U64_MAX, check_u64
 from topics.model.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.model.limits import Limits

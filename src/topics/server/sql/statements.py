@@ -16,7 +16,7 @@ from topics.broker.broker import Configured, RecordsGone, Topic, TopicGone
 from topics.broker.groups.groups import Fetched, fetch
 from topics.broker.tables.archives import ArchiveChanged, clear_archive, set_archive
 from topics.broker.tables.tables import set_materialized
-from topics.engine.group_requests import EARLIEST, LATEST, Offset, Seek, Timestamp, check_group
+from topics.engine.groups.group_requests import EARLIEST, LATEST, Offset, Seek, Timestamp, check_group
 from topics.model.config import ConfigChange
 from topics.model.errors import InvalidRequest, NotFound, TopicsError, topic_not_found
 from topics.server.auth.permissions import Access, Permission

@@ -13,7 +13,7 @@ import msgspec
 
 from topics.broker.broker import Broker, Topic
 from topics.broker.groups.groups import end_sessions, group_lag
-from topics.engine.group import NO_LAG
+from topics.engine.groups.group import NO_LAG
 from topics.model.change import CHANGES
 from topics.model.errors import NotFound, TopicsError
 from topics.model.route import Route

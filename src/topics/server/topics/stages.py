@@ -10,7 +10,7 @@ import msgspec
 from topics.api.stages import CommitBody, CommitWrite, StageQuery
 from topics.broker.broker import Broker
 from topics.broker.transactions.stages import commit, drop_stages, stage
-from topics.engine.commit_request import CommitRequest, Committed, Write
+from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
 from topics.model.batch import Batch, batch_of, decode_batch
 from topics.model.config import check_u64
 from topics.model.errors import BatchTooLarge, InvalidRequest, NotFound, TopicsError

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from topics.engine.pressure import Pressure
-from topics.engine.priority import rank
+from topics.engine.topics.priority import rank
 from topics.model.errors import Throttled
 from topics.runtime.interface import Runtime, Timer
 

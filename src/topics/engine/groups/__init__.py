@@ -1,0 +1,1 @@
+"""Consumer groups: positions, members and generations."""

@@ -1,0 +1,1 @@
+"""Leases of jobs: which job is delivered next, to which node, and until when."""

@@ -1,0 +1,1 @@
+"""Partitions: one log each, with its segments, tags, reservations and deletes."""

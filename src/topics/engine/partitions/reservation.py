@@ -1,0 +1,52 @@
+"""A reservation: seqs and room that are assigned to a write before it is in the log.
+
+    partition.reserve(count, size, now_ms) -> Reservation
+        |-- settle()     the records are applied, or about to be: they are not pending any more
+        '-- release()    the write failed: its seqs are assigned again
+
+A partition assigns seqs in order, so reservations that fail together are released in reverse order, the last one first.
+Records that are in the log but not synced can be shown to readers that ask for them: see `show_unsynced`.
+"""
+
+from typing import TYPE_CHECKING
+
+from topics.model.page import Page
+
+if TYPE_CHECKING:
+    from topics.engine.partitions.partition import Partition
+
+
+class Reservation:
+    """`count` seqs of a partition from `first_seq` on. `ts` is the `$ts` of the records."""
+
+    __slots__ = ("count", "first_seq", "partition", "records", "size", "ts", "unsynced")
+
+    def __init__(self, partition: "Partition", first_seq: int, count: int, size: int, ts: int) -> None:
+        self.partition = partition
+        self.first_seq = first_seq
+        self.count = count
+        # How many of the seqs get a record; the others are lost.
+        self.records = count
+        self.size = size
+        self.ts = ts
+        # Pages of these records that are shown to readers before their sync.
+        self.unsynced: list[Page] = []
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+    def extend(self, count: int, size: int, now_ms: int) -> None:
+        """Add records behind the last one. REQUIRES: no other reservation of the partition came later."""
+        self.partition.extend_reservation(self, count, size, now_ms)
+
+    def show_unsynced(self, pages: list[Page]) -> None:
+        """The log has the records; readers that asked for unsynced records may see them."""
+        self.unsynced = pages
+        self.partition.unsynced += pages
+
+    def settle(self) -> None:
+        self.partition.settle_reservation(self)
+
+    def release(self) -> None:
+        self.partition.release_reservation(self)

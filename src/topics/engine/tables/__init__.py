@@ -1,0 +1,1 @@
+"""Tables, positions of their sources, and the versions of routes, tables and archives."""

@@ -1,0 +1,1 @@
+"""Commits over several topics, stages and the fences of producers."""
