@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from topics.engine.partitions.render import View
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import Recovered, recover
+from topics.engine.partitions.render import View
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError

@@ -3,13 +3,12 @@
 import json
 from typing import Any
 
-from topics.engine.partitions.render import View
-from topics.engine.queues.lease_facts import AckResult
-
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.queues.claims import Claim, ClaimResult
 from topics.broker.queues.queues import QueueStats
+from topics.engine.partitions.render import View
+from topics.engine.queues.lease_facts import AckResult
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from topics.engine.partitions.partition import Partition
 
 from tests.crash.history import play
 from tests.crash.test_packs import PACKING, play_small_topics
 from tests.crash.world import EVERYTHING, Known, World, data_of, split_records
 from topics.broker.durability.data_directory import DataDirectory
+from topics.engine.partitions.partition import Partition
 from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.match import TagMatch

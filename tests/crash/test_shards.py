@@ -4,7 +4,6 @@ import itertools
 from typing import Literal
 
 import pytest
-from topics.engine.transactions.commit_request import CommitRequest, Write
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from tests.crash.history import STAGES, play, texts
@@ -12,6 +11,7 @@ from tests.crash.shards import spread_log
 from tests.crash.world import SMALL, World, compare, dump, verify, watched
 from topics.broker.routers.routers import WantedRouter
 from topics.broker.transactions.stages import commit
+from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.storage.wal import file_numbers
 from topics.testing.disk import FakeDisk

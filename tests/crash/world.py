@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.render import View
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import Recovered, recover
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.render import View
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange, TopicConfig, merged
 from topics.model.errors import TopicsError

@@ -1,9 +1,9 @@
 """From the loop's lag to who has to wait."""
 
 import pytest
-from topics.engine.topics.priority import HALF_LIFE_MS, RECENT, effective_priority, rank
 
 from topics.engine.pressure import MAX_ADMITTED, MAX_CUTOFF, MIN_ADMITTED, MIN_CUTOFF, Pressure
+from topics.engine.topics.priority import HALF_LIFE_MS, RECENT, effective_priority, rank
 from topics.model.config import TopicConfig
 
 NOW = 1_800_000_000_000

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.partitions.render import View
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.durability.recovery import recover
+from topics.engine.partitions.render import View
 from topics.maintenance.check import check
 from topics.maintenance.repair import Repair, find_damage
 from topics.model.errors import CorruptStorage

@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.groups.group_requests import EARLIEST
-from topics.engine.transactions.commit_request import CommitRequest, Write
 
 import topics.broker.log.commit
 import topics.broker.topics.append
@@ -19,6 +17,8 @@ from topics.broker.routers.routers import WantedRouter
 from topics.broker.tables.archives import clear_archive, set_archive
 from topics.broker.tables.tables import drop_table, put_table
 from topics.broker.transactions.stages import commit, stage
+from topics.engine.groups.group_requests import EARLIEST
+from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.archive import ArchiveOptions
 from topics.model.batch import decode_batch
 from topics.model.change import Defaults, decode_changes

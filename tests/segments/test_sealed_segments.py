@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.partitions.partition import Partition, Totals
-from topics.engine.partitions.render import USUAL, View, record_heads, render_run
 
 from topics.engine.cache import Cache
+from topics.engine.partitions.partition import Partition, Totals
+from topics.engine.partitions.render import USUAL, View, record_heads, render_run
 from topics.model.config import TopicConfig
 from topics.model.match import TagMatch
 from topics.model.page import Page, make_page

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from topics.engine.partitions import partition
 from websockets.asyncio.client import connect
 
 from tests.server.house import House, in_house, raw
 from tests.server.http.wire import until
+from topics.engine.partitions import partition
 from topics.model.config import ConfigChange
 
 RECORDS = 100_000

@@ -11,8 +11,6 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from topics.engine.partitions.partition import Partition
-from topics.engine.topics.topic import Topic
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import replay
@@ -20,6 +18,8 @@ from topics.broker.durability.snapshot_image import section_images
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import Commit, Note
 from topics.broker.state import State
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.topic import Topic
 from topics.model.facts import Leased
 from topics.model.page import column, page_datas, page_times
 from topics.model.storage_settings import StorageSettings

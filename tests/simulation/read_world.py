@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import uvloop
-from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.segment import HotSegment
 
 from tests.server.house import House
 from topics.client import Client
 from topics.client.calls import RecordIn
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.segment import HotSegment
 from topics.model.page import RECORD_OVERHEAD
 from topics.runtime.loop_runtime import LoopRuntime
 from topics.segments.sealed_segments import SealedSegment

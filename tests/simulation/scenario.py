@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from topics.engine.partitions.partition import Partition
-from topics.engine.transactions.commit_request import CommitRequest
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
@@ -15,6 +13,8 @@ from topics.broker.routers.routers import WantedRouter
 from topics.broker.tables.archives import clear_archive, report_progress, set_archive
 from topics.broker.tables.tables import drop_table, put_table
 from topics.broker.transactions.stages import commit, drop_stages, stage
+from topics.engine.partitions.partition import Partition
+from topics.engine.transactions.commit_request import CommitRequest
 from topics.model.archive import ArchivedTo, ArchiveOptions
 from topics.model.batch import decode_batch
 from topics.model.change import Defaults, decode_changes

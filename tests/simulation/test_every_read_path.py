@@ -10,7 +10,6 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
-from topics.engine.partitions import partition
 
 from tests.simulation.read_paths import (
     GROUPS,
@@ -32,6 +31,7 @@ from tests.simulation.read_paths import (
     work_stream,
 )
 from tests.simulation.read_world import OWN, Item, Model, ReadServer, ReadWorld
+from topics.engine.partitions import partition
 
 SEEDS = [*range(10), *[pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 60)]]
 CHANGES = 25

@@ -15,10 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import settings as hypothesis_settings
-from topics.engine.partitions.partition import Partition
-from topics.engine.topics.topic import Topic
-from topics.engine.transactions.commit_request import CommitRequest
-from topics.engine.transactions.commit_request import Write as StagedWrite
 
 from tests.crash.history import texts
 from tests.crash.world import SMALL, Known, Text, World, Write, compare, verify
@@ -28,6 +24,10 @@ from topics.broker.durability.recovery import recover
 from topics.broker.log.sync_policy import MIN_FAST_SYNCS
 from topics.broker.topics.append import Append, AppendGroup, Runs
 from topics.broker.transactions.stages import commit as commit_together
+from topics.engine.partitions.partition import Partition
+from topics.engine.topics.topic import Topic
+from topics.engine.transactions.commit_request import CommitRequest
+from topics.engine.transactions.commit_request import Write as StagedWrite
 from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from topics.engine.transactions.commit_request import CommitRequest, Write
 
 from topics.api.live import WatchBody, WatchQuery
 from topics.broker.transactions.stages import commit
+from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.model.limits import Limits
 from topics.server.live.shared import Live, LiveSettings

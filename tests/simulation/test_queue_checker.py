@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from topics.engine.leases.lease import Leases, seqs_bytes, seqs_of
 
 from tests.simulation.test_queues import SEEDS, play
 from topics.broker.log.commit import Commit, FactCommit
@@ -17,6 +16,7 @@ from topics.broker.queues import queues as queue
 from topics.broker.queues.lease_commits import AckCommit
 from topics.broker.queues.queues import Queues
 from topics.broker.topics.append_with_facts import AppendWithFacts
+from topics.engine.leases.lease import Leases, seqs_bytes, seqs_of
 from topics.model.facts import Appended, DeadLettered, Deleted
 from topics.model.images import LeaseImage
 from topics.storage.frame import frame_of

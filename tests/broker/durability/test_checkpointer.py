@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from topics.engine.transactions.commit_request import CommitRequest, Write
 
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.crash.world import watched
 from topics.broker.durability.checkpointer import IMAGES_PER_TURN
 from topics.broker.log.apply import apply
 from topics.broker.transactions.stages import commit, stage
+from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.batch import Batch, decode_batch
 from topics.model.errors import Unavailable
 from topics.model.facts import RESTART, SOURCE_TRIM, Lost

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.groups.group import lag
-from topics.engine.partitions.render import View
 
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.broker.routers.test_routers import route
+from topics.engine.groups.group import lag
+from topics.engine.partitions.render import View
 from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch
 

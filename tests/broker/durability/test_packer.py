@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pyarrow
 import pytest
-from topics.engine.partitions.render import View
-from topics.engine.partitions.segment import HotSegment
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.topics.bulk_read import bulk_read
 from topics.broker.topics.read import ReadRequest
+from topics.engine.partitions.render import View
+from topics.engine.partitions.segment import HotSegment
 from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.groups.group_requests import EARLIEST, LATEST, Offset
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.groups.groups import ack, drop_group, group_of, pin, seek
+from topics.engine.groups.group_requests import EARLIEST, LATEST, Offset
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, TopicsError

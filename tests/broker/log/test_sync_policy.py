@@ -1,7 +1,6 @@
 """When a write waits for more writers, when a sync runs on the loop, and when zeros are written ahead."""
 
 import pytest
-from topics.engine.partitions.partition import Partition, Totals
 
 from topics.broker.log.sync_policy import (
     FAST_SECONDS,
@@ -17,6 +16,7 @@ from topics.broker.log.sync_policy import (
     must_sync,
 )
 from topics.engine.cache import Cache
+from topics.engine.partitions.partition import Partition, Totals
 from topics.model.config import TopicConfig
 
 

@@ -7,13 +7,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from topics.engine.partitions.render import View
-from topics.engine.queues.shares import shares
 
 from tests.broker.queue_bench import QueueBench, jobs_of, seqs_of
 from topics.broker.log.apply import apply
 from topics.broker.queues.claims import ClaimResult
 from topics.broker.routers.routers import WantedRouter
+from topics.engine.partitions.render import View
+from topics.engine.queues.shares import shares
 from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicsError, Unavailable
 from topics.model.facts import TopicDeleted

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from topics.engine.queues.redrive import WantedLetters
-
 from tests.broker.queue_bench import QueueBench
 from topics.broker.queues.redrive import RedriveResult, redrive
+from topics.engine.queues.redrive import WantedLetters
 
 
 def queue_with_dead_letters() -> QueueBench:

@@ -5,13 +5,13 @@ import errno
 from typing import Any
 
 import pytest
-from topics.engine.transactions.commit_request import CommitRequest, Write
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from tests.broker.queues.test_damaged_jobs import damage
 from tests.broker.routers.test_routers import route
 from topics.broker.routers.routers import WantedRouter
 from topics.broker.transactions.stages import commit
+from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.testing.disk import FakeDisk
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.routers.router import Router
 
 import topics.broker.durability.checkpointer
 import topics.broker.routers.forwarder
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from topics.broker.routers.routers import WantedRouter
+from topics.engine.routers.router import Router
 from topics.model.batch import decode_batch
 from topics.model.errors import Conflict, Forbidden
 from topics.model.limits import Limits

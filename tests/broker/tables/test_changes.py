@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.tables.source_positions import MAX_DIGESTS_PER_POSITION, MAX_SOURCES_PER_TABLE
 
 from tests.broker.transactions.test_stages import Site, disk_with_root
 from topics.broker.tables.changes import ChangesKept
 from topics.broker.tables.tables import drop_table as forget
 from topics.broker.tables.tables import put_table
+from topics.engine.tables.source_positions import MAX_DIGESTS_PER_POSITION, MAX_SOURCES_PER_TABLE
 from topics.model.change import Defaults, decode_changes
 from topics.model.errors import TopicFull
 from topics.model.table import Table

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.partitions import partition as partition_module
-from topics.engine.partitions import segment as segment_module
-from topics.engine.partitions import tags as tags_module
 
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from topics.broker.topics.delete import RecordsGone
+from topics.engine.partitions import partition as partition_module
+from topics.engine.partitions import segment as segment_module
+from topics.engine.partitions import tags as tags_module
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import CorruptStorage, NotFound

@@ -4,12 +4,12 @@ import errno
 import json
 
 import pytest
-from topics.engine.partitions.render import View
-from topics.engine.transactions.commit_request import CommitRequest, Write
 
 from topics.broker.topics.feed import CaughtUp, Feed, GapFrame, Gone, LiveFrame, Records, Subscription
 from topics.broker.topics.read import ReadRequest, read
 from topics.broker.transactions.stages import commit
+from topics.engine.partitions.render import View
+from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch, node_text
 from topics.model.facts import Lost as LostFact
 from topics.model.match import TagMatch

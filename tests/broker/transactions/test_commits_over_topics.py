@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.partitions.render import View
-from topics.engine.transactions.commit_request import CommitRequest, Write
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.transactions.stages import commit
+from topics.engine.partitions.render import View
+from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 

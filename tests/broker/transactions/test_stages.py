@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from topics.engine.partitions.render import USUAL
-from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.transactions.stages import commit, drop_stages, expire_stages, stage
+from topics.engine.partitions.render import USUAL
+from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
 from topics.model.batch import Batch, decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, Forbidden, NotFound, Throttled, TopicFull, TopicsError, Unavailable

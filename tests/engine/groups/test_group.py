@@ -4,10 +4,10 @@ import itertools
 import random
 
 import pytest
-from topics.engine.groups.group import Group, Position, lag
-from topics.engine.partitions.partition import Partition, Totals
 
 from topics.engine.cache import Cache
+from topics.engine.groups.group import Group, Position, lag
+from topics.engine.partitions.partition import Partition, Totals
 from topics.model.facts import Deleted, DeletedBelow
 from topics.model.page import make_page
 

@@ -1,12 +1,12 @@
 """What requests say about a consumer group."""
 
 import pytest
+
+from topics.engine.cache import Cache
 from topics.engine.groups.group import Group, Position
 from topics.engine.groups.group_requests import EARLIEST, Offset, check_group, find_group, start_offset
 from topics.engine.partitions.partition import Totals
 from topics.engine.topics.topic import Topic
-
-from topics.engine.cache import Cache
 from topics.model.config import TopicConfig
 from topics.model.errors import InvalidRequest, NotFound
 

@@ -1,6 +1,7 @@
 """The table of job states: transitions that it does not have are refused."""
 
 import pytest
+
 from topics.engine.leases.job_state import TRANSITIONS, IllegalTransition, JobEvent, JobState, check_transition
 
 

@@ -1,10 +1,9 @@
 """Leases as a pure state machine: time and tokens are numbers and bytes the test passes in."""
 
+from topics.engine.cache import Cache
 from topics.engine.leases.delivery import Delivery
 from topics.engine.leases.lease import MIN_SWEEP, Leases
 from topics.engine.partitions.partition import Partition, Totals
-
-from topics.engine.cache import Cache
 from topics.model.facts import DeletedBelow, Evicted
 from topics.model.page import make_page
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from topics.engine.cache import Cache
 from topics.engine.partitions.partition import MAX_SCAN_BYTES, MIN_SCAN_COST, Partition, Read, Totals
 from topics.engine.partitions.render import USUAL, View
 from topics.engine.partitions.segment import LARGE_RECORDS, MAX_PAGE_RECORDS, PAGE_RECORDS, HotSegment
 from topics.engine.partitions.selection import Selection
-
-from topics.engine.cache import Cache
 from topics.model.config import TopicConfig
 from topics.model.facts import CAP, RESTART, TTL, Deleted, DeletedRuns, Lost
 from topics.model.match import TagMatch

@@ -1,8 +1,7 @@
 """A reservation assigns seqs once, counts them as pending, and gives them back when its write fails."""
 
-from topics.engine.partitions.partition import Partition, Totals
-
 from topics.engine.cache import Cache
+from topics.engine.partitions.partition import Partition, Totals
 from topics.model.page import Page
 
 

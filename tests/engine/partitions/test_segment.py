@@ -1,8 +1,8 @@
 """A hot segment counts, finds and deletes its records."""
 
 import pytest
-from topics.engine.partitions.segment import HotSegment
 
+from topics.engine.partitions.segment import HotSegment
 from topics.model.page import RECORD_OVERHEAD, make_page
 
 SIZE = RECORD_OVERHEAD + 1

@@ -3,7 +3,6 @@
 from array import array
 
 from topics.engine.partitions.selection import Selection, Share, both, fact_of, without
-
 from topics.model.facts import Deleted, DeletedRuns
 from topics.model.steps import finish
 

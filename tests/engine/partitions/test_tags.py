@@ -1,9 +1,9 @@
 """The tag index of hot records."""
 
 import pytest
+
 from topics.engine.partitions import tags as tags_module
 from topics.engine.partitions.tags import TagIndex
-
 from topics.model.match import TagMatch
 from topics.model.page import make_page
 from topics.model.steps import finish

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+
+from topics.engine.cache import Cache
 from topics.engine.leases.delivery import Delivery
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.queues.jobs import THOUSANDS_KEPT, JobTexts
-
-from topics.engine.cache import Cache
 from topics.model.page import Page, make_page
 
 TOKEN = b"0123456789abcdef"

@@ -1,6 +1,7 @@
 """Facts and results of leases."""
 
 import pytest
+
 from topics.engine.queues.lease_facts import merge_runs
 
 

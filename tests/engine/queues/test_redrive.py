@@ -1,10 +1,9 @@
 """Which dead letters a redrive moves."""
 
+from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Totals
 from topics.engine.queues.redrive import DeadLetters, WantedLetters, find_dead_letters
 from topics.engine.topics.topic import Topic
-
-from topics.engine.cache import Cache
 from topics.model.config import TopicConfig
 from topics.model.dead_letter_meta import with_origin
 from topics.model.match import TagMatch

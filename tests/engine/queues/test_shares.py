@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from topics.engine.queues.shares import deal, shares
 
 

@@ -1,10 +1,9 @@
 """Recovery finds the records of a source although they were deleted later."""
 
+from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Totals
 from topics.engine.routers.copy_sources import CopySources
 from topics.engine.topics.topic import Topic
-
-from topics.engine.cache import Cache
 from topics.model.config import TopicConfig
 from topics.model.page import make_page
 

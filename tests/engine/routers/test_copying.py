@@ -2,6 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
+from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.partitions.render import USUAL
 from topics.engine.routers.copying import (
@@ -20,8 +22,6 @@ from topics.engine.routers.copying import (
     stamped,
     stamped_seqs,
 )
-
-from topics.engine.cache import Cache
 from topics.model.facts import RESTART, DeletedBelow, Lost
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, column, make_page, page_size

@@ -1,9 +1,8 @@
 """Which records a router forwards in one run, and what its source lost before them."""
 
+from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.routers.forwarding import lost_after, run_bound
-
-from topics.engine.cache import Cache
 from topics.model.facts import Evicted, Lost
 from topics.model.page import make_page
 

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from topics.engine.routers.router import MAX_HOPS, Hops, Router, Routers
 
+from topics.engine.routers.router import MAX_HOPS, Hops, Router, Routers
 from topics.model.facts import RouterCreated
 from topics.model.router import RouterOptions
 

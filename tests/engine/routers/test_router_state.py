@@ -1,6 +1,7 @@
 """The state table of a router."""
 
 import pytest
+
 from topics.engine.routers.router_state import IDLE_STATES, TRANSITIONS, RouterState, transition
 
 

@@ -1,7 +1,6 @@
 """Changes that were sent before are recognised by the position of their source."""
 
 from topics.engine.tables.source_positions import SourcePositions
-
 from topics.model.change import Change, Defaults, decode_changes
 from topics.model.facts import ChangesMarked
 

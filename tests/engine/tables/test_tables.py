@@ -1,7 +1,6 @@
 """Registered tables, also from a snapshot."""
 
 from topics.engine.tables.tables import Tables
-
 from topics.model.facts import TableDropped, TableSet
 from topics.model.table import Table
 

@@ -1,7 +1,6 @@
 """Idempotency keys are found within their window."""
 
 from topics.engine.topics.dedupe import Dedupe
-
 from topics.model.images import KeptWrite
 
 

@@ -1,10 +1,9 @@
 """Partitions are chosen by their hot bytes."""
 
+from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Totals
 from topics.engine.topics.hot_sizes import HotSizes
 from topics.engine.topics.topic import Topic
-
-from topics.engine.cache import Cache
 from topics.model.config import TopicConfig
 from topics.model.page import make_page
 

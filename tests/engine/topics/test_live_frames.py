@@ -1,11 +1,11 @@
 """Frames are shared by readers that would get the same one."""
 
 from msgspec import structs
+
+from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Totals
 from topics.engine.topics.live_frames import Records, SharedFrames, Subscription
 from topics.engine.topics.topic import Topic
-
-from topics.engine.cache import Cache
 from topics.model.config import TopicConfig
 
 TOPIC = Topic(1, "t", TopicConfig(), 1, 0, texts=Cache(0), totals=Totals())

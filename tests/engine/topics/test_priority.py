@@ -1,7 +1,6 @@
 """The effective priority of a topic."""
 
 from topics.engine.topics.priority import HALF_LIFE_MS, RECENT, effective_priority
-
 from topics.model.config import TopicConfig
 
 

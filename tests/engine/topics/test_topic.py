@@ -1,10 +1,10 @@
 """A topic sums up its partitions."""
 
 import pytest
-from topics.engine.partitions.partition import Totals
-from topics.engine.topics.topic import Topic
 
 from topics.engine.cache import Cache
+from topics.engine.partitions.partition import Totals
+from topics.engine.topics.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.page import make_page
 

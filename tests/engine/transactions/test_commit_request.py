@@ -1,8 +1,8 @@
 """Rules about the producer of a commit."""
 
 import pytest
-from topics.engine.transactions.commit_request import CommitRequest, check_owner, check_repeat
 
+from topics.engine.transactions.commit_request import CommitRequest, check_owner, check_repeat
 from topics.model.errors import Conflict, Forbidden
 from topics.model.facts import Fenced, Placed
 

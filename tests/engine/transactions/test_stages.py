@@ -1,7 +1,6 @@
 """Stages are kept until they are dropped; a fence never goes back."""
 
 from topics.engine.transactions.stages import Stages, numbered
-
 from topics.model.facts import Fenced, Staged, StagedPart
 from topics.model.page import make_page
 

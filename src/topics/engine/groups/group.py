@@ -16,6 +16,7 @@ free at once, and what it had not acked comes again to the next owner. Time come
 """
 
 from msgspec import Struct
+
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import Segment
 

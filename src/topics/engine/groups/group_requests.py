@@ -1,10 +1,10 @@
 """What requests say about a consumer group: its name, where it starts, where a seek puts it."""
 
 from msgspec import Struct
+
 from topics.engine.groups.group import Group, Lag, Position
 from topics.engine.partitions.partition import Partition
 from topics.engine.topics.topic import Topic
-
 from topics.model.errors import Conflict, InvalidRequest, NotFound
 
 GROUP_NAME_CHARS = 255

@@ -28,9 +28,9 @@ from itertools import islice
 from typing import Protocol
 
 from msgspec import Struct
+
 from topics.engine.leases.delivery import Delivery, LeasedJobs
 from topics.engine.leases.job_state import JobEvent, JobState, check_transition
-
 from topics.model.images import DeliveryImage, LeaseImage
 
 # The largest number of jobs that one claim sets aside because they were delivered too often.

@@ -19,14 +19,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+
+from topics.engine.cache import Cache
 from topics.engine.leases.lease import Leases
 from topics.engine.partitions.render import Rendering, View, is_usual, render_records, wanted
 from topics.engine.partitions.reservation import Reservation
 from topics.engine.partitions.segment import STEP_PAGES, HotSegment, MergedSegment, Segment
 from topics.engine.partitions.selection import SegmentShares, Selection, Share, both, fact_of
 from topics.engine.partitions.tags import TagIndex
-
-from topics.engine.cache import Cache
 from topics.model.config import TopicConfig
 from topics.model.errors import CorruptStorage
 from topics.model.facts import CAP, DAMAGE, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, DeletedRuns, Evicted, Lost

@@ -17,7 +17,6 @@ from itertools import compress
 from topics.engine.partitions.render import Rendered, View
 from topics.engine.partitions.selection import Share, without
 from topics.engine.partitions.tags import TagIndex
-
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, Page, fold, page_times, part, record_sizes, split
 from topics.model.steps import Steps

@@ -12,9 +12,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from msgspec import Struct
+
 from topics.engine.leases.delivery import Delivery
 from topics.engine.partitions.partition import Partition
-
 from topics.model.page import Page, column, fold, page_datas, page_times
 
 PAGES_KEPT = 8

@@ -1,11 +1,11 @@
 """Facts and results of leases: what is logged about them, and the outcome of an ack, nack or extend."""
 
 from msgspec import Struct
+
 from topics.engine.leases.delivery import Delivery
 from topics.engine.leases.lease import DeliveryPart, Leases, seqs_bytes
 from topics.engine.partitions.partition import Partition
 from topics.engine.topics.topic import Topic
-
 from topics.model.facts import Leased, Returned
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Struct
-from topics.engine.topics.topic import Topic
 
+from topics.engine.topics.topic import Topic
 from topics.model.dead_letter_meta import origin_of
 from topics.model.match import TagMatch
 from topics.model.page import column

@@ -14,7 +14,6 @@ from bisect import bisect_right
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.topic import Topic
-
 from topics.model.errors import CorruptStorage
 from topics.model.page import Page
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
+
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import PAGE_RECORDS
-
 from topics.model.errors import CorruptStorage
 from topics.model.match import TagMatch
 from topics.model.page import SEPARATOR, Page, joined_columns, page_size, record_sizes

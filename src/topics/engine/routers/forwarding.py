@@ -18,7 +18,6 @@ from topics.engine.routers.copying import (
 )
 from topics.engine.routers.router import Router
 from topics.engine.topics.topic import Topic
-
 from topics.model.match import TagMatch
 
 # Pages of a dest that are searched for earlier copies in one turn.

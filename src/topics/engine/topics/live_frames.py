@@ -1,11 +1,11 @@
 """Live frames: what a live reader gets, and a cache of frames that several readers get."""
 
 from msgspec import Struct
+
+from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Tombstone
 from topics.engine.partitions.render import USUAL, View
 from topics.engine.topics.topic import Topic
-
-from topics.engine.cache import Cache
 from topics.model.errors import TopicsError
 
 # What a reader at a cursor gets depends on these: the head, the synced head, the number of live records, the eviction floor,

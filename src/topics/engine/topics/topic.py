@@ -1,12 +1,11 @@
 """A topic: a name, a configuration, and one or more partitions that hold its records."""
 
+from topics.engine.cache import Cache
 from topics.engine.groups.group import Group
 from topics.engine.leases.lease import Leases
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.topics.dedupe import Dedupe
 from topics.engine.topics.priority import effective_priority
-
-from topics.engine.cache import Cache
 from topics.model.archive import Archive
 from topics.model.config import TopicConfig
 from topics.model.route import Route
