@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from topics.model.facts import Fact, SegmentInfo
-from topics.model.page import Page
+from topics.model.records.page import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

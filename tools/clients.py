@@ -27,9 +27,9 @@ from topics.api.live import Subscription
 from topics.api.operation import ARROW, JSON, Operation
 from topics.api.operations import BY_NAME, NOUNS, OPERATIONS
 from topics.api.topics import Config
-from topics.model.batch import AppendBody, AppendRecord
 from topics.model.config import ConfigChange, TopicConfig
-from topics.model.route import ChangePosition
+from topics.model.records.batch import AppendBody, AppendRecord
+from topics.model.tables.route import ChangePosition
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = "src/topics/client"
@@ -121,7 +121,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from topics.model.route import ChangePosition
+from topics.model.tables.route import ChangePosition
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -21,7 +21,7 @@ from topics.archive.ledger import (
 )
 from topics.archive.rows import PARTITION_BY, SCHEMA
 from topics.client import Client
-from topics.model.archive import DEFAULT_VACUUM_HOURS
+from topics.model.tables.archive import DEFAULT_VACUUM_HOURS
 
 
 def data_files(uri: str) -> set[str]:

@@ -8,10 +8,10 @@ import msgspec
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import Recovered, recover
 from topics.engine.partitions.render import View
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime

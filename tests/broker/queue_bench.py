@@ -9,10 +9,10 @@ from topics.broker.queues.claims import Claim, ClaimResult
 from topics.broker.queues.queues import QueueStats
 from topics.engine.partitions.render import View
 from topics.engine.queues.lease_facts import AckResult
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
 from topics.testing.clock import ManualClock
 from topics.testing.disk import FakeDisk

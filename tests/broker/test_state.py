@@ -1,7 +1,7 @@
 """The state finds topics by name, id, alias and routes, and forgets all of them with a topic."""
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.model.route import Route
+from topics.model.tables.route import Route
 
 
 def test_a_removed_topic_is_in_no_index() -> None:

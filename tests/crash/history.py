@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 
 from tests.crash.world import Text, World
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 Numbers = Iterator[int]
 

@@ -17,7 +17,7 @@ from tests.crash.history import play, texts
 from tests.crash.world import SMALL, World, compare, data_of, read_all
 from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.storage.os_fs import OsFileSystem
 from topics.testing.clock import ManualClock
 from topics.testing.disk import FakeDisk

@@ -23,7 +23,7 @@ from topics.broker.durability.data_directory import DataDirectory
 from topics.engine.partitions.partition import Partition
 from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage, TopicsError
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.model.steps import finish
 from topics.storage.fs import names_in
 from topics.testing.clock import ManualClock

@@ -8,10 +8,10 @@ import pytest
 
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.crash.world import watched
-from topics.model.batch import Batch, decode_batch
 from topics.model.errors import TopicsError
-from topics.model.large_batch import decode_large
 from topics.model.limits import Limits
+from topics.model.records.batch import Batch, decode_batch
+from topics.model.records.large_batch import decode_large
 from topics.model.steps import finish
 from topics.testing.disk import FakeDisk, ShortWrite
 from topics.testing.survival import Survive

@@ -14,7 +14,7 @@ from tests.crash.history import texts
 from tests.crash.test_power_cuts import at, empty_disk, ways
 from tests.crash.world import SMALL, World, compare, dump, verify, watched
 from topics.maintenance.check import check
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 LONG = hypothesis_settings().max_examples >= 1000
 

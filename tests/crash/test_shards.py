@@ -12,7 +12,7 @@ from tests.crash.world import SMALL, World, compare, dump, verify, watched
 from topics.broker.routers.routers import WantedRouter
 from topics.broker.transactions.stages import commit
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.batch import decode_batch
+from topics.model.records.batch import decode_batch
 from topics.storage.wal import file_numbers
 from topics.testing.disk import FakeDisk
 

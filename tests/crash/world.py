@@ -22,13 +22,13 @@ from topics.broker.broker import Broker
 from topics.broker.durability.recovery import Recovered, recover
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.render import View
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange, TopicConfig, merged
 from topics.model.errors import TopicsError
 from topics.model.facts import RESTART
 from topics.model.limits import Limits
-from topics.model.match import TagMatch
-from topics.model.page import RECORD_OVERHEAD
+from topics.model.records.batch import decode_batch
+from topics.model.records.match import TagMatch
+from topics.model.records.page import RECORD_OVERHEAD
 from topics.model.steps import finish
 from topics.model.storage_settings import StorageSettings
 from topics.storage.fs import FileSystem

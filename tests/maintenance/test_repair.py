@@ -13,7 +13,7 @@ from topics.engine.partitions.render import View
 from topics.maintenance.check import check
 from topics.maintenance.repair import Repair, find_damage
 from topics.model.errors import CorruptStorage
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.model.storage_settings import StorageSettings
 from topics.segments.packed_segments import PackedSegment
 from topics.testing.disk import FakeDisk, PowerCut

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from topics.model.facts import Appended, Deleted, Evicted, Fact, RoutesSet, TopicCreated, TopicDeleted, frees_space
-from topics.model.page import make_page
-from topics.model.route import Route
+from topics.model.records.page import make_page
+from topics.model.tables.route import Route
 
 ROUTE = Route("table", "Insert", "Full", 1)
 

@@ -1,6 +1,6 @@
 """A change of a router keeps the options that it does not name."""
 
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.model.router import RouterChange, RouterOptions, filter_tuple
 
 

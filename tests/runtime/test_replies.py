@@ -19,14 +19,14 @@ from topics.broker.tables.tables import drop_table, put_table
 from topics.broker.transactions.stages import commit, stage
 from topics.engine.groups.group_requests import EARLIEST
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.archive import ArchiveOptions
-from topics.model.batch import decode_batch
-from topics.model.change import Defaults, decode_changes
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
-from topics.model.route import Route
+from topics.model.records.batch import decode_batch
 from topics.model.router import RouterChange
-from topics.model.table import Table
+from topics.model.tables.archive import ArchiveOptions
+from topics.model.tables.change import Defaults, decode_changes
+from topics.model.tables.route import Route
+from topics.model.tables.table import Table
 
 Reply = Callable[[Any], None]
 ONE = b'{"records":[{"data":1}]}'

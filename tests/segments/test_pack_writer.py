@@ -1,6 +1,6 @@
 """A pack holds the pages of all its entries."""
 
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 from topics.segments.pack_writer import NewEntry, write_entries
 from topics.storage.pack import PackFile
 from topics.testing.disk import FakeDisk

@@ -1,7 +1,7 @@
 """Records in a pack read the same as before, also after deletes and a restart."""
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.segments.packed_segments import PackedSegment
 
 

@@ -12,8 +12,8 @@ from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.partitions.render import USUAL, View, record_heads, render_run
 from topics.model.config import TopicConfig
-from topics.model.match import TagMatch
-from topics.model.page import Page, make_page
+from topics.model.records.match import TagMatch
+from topics.model.records.page import Page, make_page
 from topics.model.steps import finish
 from topics.segments.sealed_segments import SealedSegment
 from topics.segments.segment_cache import MAX_REMEMBERED_READS, SegmentCache

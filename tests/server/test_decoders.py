@@ -16,10 +16,10 @@ from topics.api.operation import Operation
 from topics.api.operations import BY_NAME
 from topics.api.tables import ChangesBody
 from topics.broker.topics.feed import Feed
-from topics.model.batch import AppendBody, AppendRecord, Batch, decode_batch
-from topics.model.change import Defaults, decode_changes, decode_large_changes
-from topics.model.large_batch import LARGE_BODY_BYTES
+from topics.model.records.batch import AppendBody, AppendRecord, Batch, decode_batch
+from topics.model.records.large_batch import LARGE_BODY_BYTES
 from topics.model.steps import finish
+from topics.model.tables.change import Defaults, decode_changes, decode_large_changes
 from topics.server import handlers
 from topics.server.auth.authorization import EVERYONE
 from topics.server.auth.permissions import Access

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from topics.api.operation import MAX_CONTROL_BODY_BYTES, SCOPE_NAMES
-from topics.model.archive import ArchiveOptions
+from topics.model.tables.archive import ArchiveOptions
 from topics.server.application import TopicsApplication
 from topics.server.ops.metrics import JOB_FIGURES
 from topics.server.service import Service

@@ -21,7 +21,7 @@ from topics.broker.state import State
 from topics.engine.partitions.partition import Partition
 from topics.engine.topics.topic import Topic
 from topics.model.facts import Leased
-from topics.model.page import column, page_datas, page_times
+from topics.model.records.page import column, page_datas, page_times
 from topics.model.storage_settings import StorageSettings
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment

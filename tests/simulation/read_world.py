@@ -22,7 +22,7 @@ from topics.client import Client
 from topics.client.calls import RecordIn
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import HotSegment
-from topics.model.page import RECORD_OVERHEAD
+from topics.model.records.page import RECORD_OVERHEAD
 from topics.runtime.loop_runtime import LoopRuntime
 from topics.segments.sealed_segments import SealedSegment
 from topics.testing.http import Api

@@ -15,18 +15,18 @@ from topics.broker.tables.tables import drop_table, put_table
 from topics.broker.transactions.stages import commit, drop_stages, stage
 from topics.engine.partitions.partition import Partition
 from topics.engine.transactions.commit_request import CommitRequest
-from topics.model.archive import ArchivedTo, ArchiveOptions
-from topics.model.batch import decode_batch
-from topics.model.change import Defaults, decode_changes
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.facts import PACKED, Lost, Repaired
 from topics.model.limits import Limits
-from topics.model.match import TagMatch
-from topics.model.route import Route
+from topics.model.records.batch import decode_batch
+from topics.model.records.match import TagMatch
 from topics.model.router import RouterChange
 from topics.model.storage_settings import StorageSettings
-from topics.model.table import Table
+from topics.model.tables.archive import ArchivedTo, ArchiveOptions
+from topics.model.tables.change import Defaults, decode_changes
+from topics.model.tables.route import Route
+from topics.model.tables.table import Table
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 

@@ -16,10 +16,10 @@ import topics.broker.durability.checkpointer
 import topics.broker.routers.forwarder
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.routers.routers import WantedRouter
-from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
-from topics.model.match import TagMatch
+from topics.model.records.batch import decode_batch
+from topics.model.records.match import TagMatch
 from topics.model.router import RouterChange
 from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk

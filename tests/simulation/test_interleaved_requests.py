@@ -28,9 +28,9 @@ from topics.engine.partitions.partition import Partition
 from topics.engine.topics.topic import Topic
 from topics.engine.transactions.commit_request import CommitRequest
 from topics.engine.transactions.commit_request import Write as StagedWrite
-from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.server.topics.pending_appends import PendingAppends
 from topics.server.topics.throttle import Throttle
 from topics.testing.disk import FakeDisk

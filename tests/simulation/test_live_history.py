@@ -15,8 +15,8 @@ import pytest
 from topics.api.live import WatchBody, WatchQuery
 from topics.broker.transactions.stages import commit
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.batch import decode_batch
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.server.live.shared import Live, LiveSettings
 from topics.server.live.watch import get_watch, post_watch
 from topics.server.operations import Call

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.crash.history import texts
 from tests.crash.world import SMALL, World, compare, dump, read_all, verify
 from tests.simulation.live_and_replayed import compare as compare_with_replay
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.testing.disk import FakeDisk
 from topics.testing.survival import Survive
 

@@ -20,14 +20,14 @@ from topics.broker.groups.groups import ack, drop_group
 from topics.broker.log.commit import Note
 from topics.broker.routers.routers import WantedRouter
 from topics.broker.tables.archives import clear_archive, set_archive
-from topics.model.archive import ArchiveOptions
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
-from topics.model.route import Route
+from topics.model.records.batch import decode_batch
 from topics.model.router import RouterChange
 from topics.model.storage_settings import StorageSettings
+from topics.model.tables.archive import ArchiveOptions
+from topics.model.tables.route import Route
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 

@@ -9,9 +9,9 @@ from tests.sql.fuzz import statements
 from topics.api.errors import STATUS_OF
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
-from topics.model.batch import decode_batch
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
 from topics.server.auth.authorization import EVERYONE
 from topics.server.auth.permissions import Access

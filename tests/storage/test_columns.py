@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 from topics.storage.columns import first_not_in, has_empty, joined_texts, node_set, record_batch, tag_batch
 
 

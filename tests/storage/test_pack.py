@@ -4,7 +4,7 @@ import pytest
 
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo
-from topics.model.page import Page, make_page
+from topics.model.records.page import Page, make_page
 from topics.storage.fs import FileSystem
 from topics.storage.pack import Entry, PackFile, Place, encode_pages, pack_path, write_pack
 from topics.testing.disk import FakeDisk, ShortWrite

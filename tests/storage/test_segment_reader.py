@@ -7,7 +7,7 @@ import pytest
 
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
-from topics.model.page import Page, make_page, page_size, page_times
+from topics.model.records.page import Page, make_page, page_size, page_times
 from topics.storage import segment_writer
 from topics.storage.segment_format import read_flags, segment_base, write_flags
 from topics.storage.segment_reader import SegmentFile

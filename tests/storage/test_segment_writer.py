@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from topics.model.page import SEPARATOR, Page, page_size
+from topics.model.records.page import SEPARATOR, Page, page_size
 from topics.storage.segment_format import ROOT, segment_base, write_flags
 from topics.storage.segment_writer import write_segment
 from topics.testing.disk import FakeDisk, ShortWrite

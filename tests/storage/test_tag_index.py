@@ -4,8 +4,8 @@ import pytest
 
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
-from topics.model.match import TagMatch
-from topics.model.page import make_page
+from topics.model.records.match import TagMatch
+from topics.model.records.page import make_page
 from topics.storage.segment_format import segment_base
 from topics.storage.segment_reader import SegmentFile
 from topics.storage.segment_writer import write_segment

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from topics.model.facts import SegmentInfo
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 from topics.storage.segment_format import segment_base
 from topics.storage.segment_writer import write_segment
 from topics.storage.verify import segment_damage

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.broker.topics.append import hashed_partition
-from topics.model.batch import Batch, columns_of
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicsError
 from topics.model.limits import Limits
+from topics.model.records.batch import Batch, columns_of
 from topics.wire.arrow_body import read_arrow_body
 
 LIMITS = Limits(max_record_bytes=60, max_meta_bytes=30, max_meta_keys=2, max_tag_bytes=8, max_node_bytes=8)

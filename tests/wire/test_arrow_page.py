@@ -4,8 +4,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from topics.model.match import TagMatch
-from topics.model.page import make_page
+from topics.model.records.match import TagMatch
+from topics.model.records.page import make_page
 from topics.storage.columns import record_batch
 from topics.wire.arrow_page import ArrowOptions, encode_page
 

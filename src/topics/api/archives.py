@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from topics.api.common import Response, VersionQuery, about
 from topics.api.operation import ADMIN, DELETE, READ, WRITE, WRITE_ERRORS, Example, Name, Operation
-from topics.model.archive import DEFAULT_COMPACT_INTERVAL_MS, DEFAULT_FRESHNESS_MS, DEFAULT_VACUUM_HOURS
+from topics.model.tables.archive import DEFAULT_COMPACT_INTERVAL_MS, DEFAULT_FRESHNESS_MS, DEFAULT_VACUUM_HOURS
 
 TOPIC = Name("path", "topic", "aliased_topic")
 ARCHIVE_PATH = "/v0/topics/{topic}/archive"

@@ -22,8 +22,8 @@ from topics.api.operation import (
 )
 from topics.api.topics import OPERATIONS as APPEND_OPERATIONS
 from topics.api.topics import Appended
-from topics.model.batch import AppendBody
 from topics.model.config import U64
+from topics.model.records.batch import AppendBody
 
 SUBSCRIPTION_ENTRIES = (MaxEntries("node", MAX_NODES), MaxEntries("topics", "max_watch_topics"))
 EventNames = Literal["sse", "websocket"]

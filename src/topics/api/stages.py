@@ -6,7 +6,7 @@ from msgspec import Meta, Struct, field
 
 from topics.api.common import Response, TopicName, about
 from topics.api.operation import READ, WRITE, WRITE_ERRORS, Example, Name, Operation
-from topics.model.batch import AppendBody
+from topics.model.records.batch import AppendBody
 
 
 class StageQuery(Struct):

@@ -6,8 +6,8 @@ from msgspec import Struct, field
 
 from topics.api.common import KnownVersion, PageQuery, Response, VersionQuery, VersionWait, about
 from topics.api.operation import ADMIN, DELETE, READ, WRITE, WRITE_ERRORS, Example, Name, Operation
-from topics.model.route import ChangePosition
-from topics.model.table import Kind
+from topics.model.tables.route import ChangePosition
+from topics.model.tables.table import Kind
 
 TABLE = Name("path", "table", "table", "table")
 TABLE_PATH = "/api/tables/{table}"

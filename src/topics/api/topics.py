@@ -20,8 +20,8 @@ from topics.api.operation import (
     Name,
     Operation,
 )
-from topics.model.batch import AppendBody
 from topics.model.config import ConfigChange, TopicConfig
+from topics.model.records.batch import AppendBody
 
 TOPIC = Name("path", "topic", "topic", "topic")
 ALIASED_TOPIC = Name("path", "topic", "aliased_topic")

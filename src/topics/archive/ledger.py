@@ -31,8 +31,8 @@ from msgspec import Struct
 from topics.archive.files import ROW_GROUP_ROWS, Added
 from topics.archive.place import DELTA_LOG, Place, local_path
 from topics.archive.rows import PARTITION_BY, QUARANTINE_SCHEMA, SCHEMA
-from topics.model.archive import DEFAULT_VACUUM_HOURS
-from topics.model.location import QUARANTINE
+from topics.model.tables.archive import DEFAULT_VACUUM_HOURS
+from topics.model.tables.location import QUARANTINE
 
 # Target size of a compacted file.
 COMPACT_BYTES = 128 << 20

@@ -22,14 +22,14 @@ from topics.broker.topics.retention import Retention
 from topics.broker.transactions.stages import expire_stages
 from topics.engine.partitions.partition import Partition
 from topics.engine.topics.topic import Topic
-from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, TopicConfig, merged
 from topics.model.errors import Throttled, TopicsError, topic_not_found
 from topics.model.limits import Limits
-from topics.model.match import TagMatch
 from topics.model.names import check_topic_name
-from topics.model.route import Route
+from topics.model.records.batch import Batch
+from topics.model.records.match import TagMatch
 from topics.model.storage_settings import StorageSettings
+from topics.model.tables.route import Route
 from topics.runtime.interface import Runtime
 from topics.runtime.replies import retried, run_each
 from topics.storage.fs import FileSystem

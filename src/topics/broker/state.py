@@ -14,8 +14,8 @@ from topics.engine.tables.versions import Versions
 from topics.engine.topics.topic import Topic
 from topics.engine.transactions.stages import Stages
 from topics.model.config import DEFAULT_CONFIG, TopicConfig
-from topics.model.page import Page
-from topics.model.route import Route
+from topics.model.records.page import Page
+from topics.model.tables.route import Route
 from topics.segments.segment_cache import SegmentCache
 
 

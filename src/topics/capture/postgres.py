@@ -31,8 +31,8 @@ from topics.capture.pgoutput import UNCHANGED, Begin, CommitMade, Relation, RowC
 from topics.capture.pgvalues import PgType, json_value
 from topics.client import Client
 from topics.client.calls import Call
-from topics.model.change import change_topic
 from topics.model.errors import Conflict, InvalidRequest, NotFound
+from topics.model.tables.change import change_topic
 
 # Fixed output formats: values do not depend on the settings of the database or the role.
 SESSION = (

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from topics.client.errors import PayloadMismatch, UndecodablePayload
-from topics.model.surrogates import Covered, cover_halves, replace_halves
+from topics.model.records.surrogates import Covered, cover_halves, replace_halves
 
 LoneSurrogates = Literal["replace", "raw", "error"]
 CHOICES = ("replace", "raw", "error")

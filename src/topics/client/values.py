@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from topics.model.route import ChangePosition
+from topics.model.tables.route import ChangePosition
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -33,7 +33,7 @@ from topics.engine.partitions.segment import Segment
 from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import PACKED, PackedInfo, Repaired, SegmentInfo
-from topics.model.page import Page, column
+from topics.model.records.page import Page, column
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
 from topics.storage.damaged_files import copy_to_damaged, move_to_damaged

@@ -7,12 +7,12 @@ with a default, so that an older log is still readable.
 
 from msgspec import Struct
 
-from topics.model.archive import ArchivedTo, ArchiveOptions
 from topics.model.config import TopicConfig
-from topics.model.page import Page
-from topics.model.route import Route
+from topics.model.records.page import Page
 from topics.model.router import RouterOptions
-from topics.model.table import Table
+from topics.model.tables.archive import ArchivedTo, ArchiveOptions
+from topics.model.tables.route import Route
+from topics.model.tables.table import Table
 
 # Why records below a floor are gone; bits, because both can be true.
 CAP = 1

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 Guarantee = Literal["at_least_once", "exactly_once"]
 

@@ -9,7 +9,7 @@ from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.packing import PackLimits, SealKey, merge_count
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo
-from topics.model.page import Page
+from topics.model.records.page import Page
 from topics.segments.packed_segments import PackedSegment
 from topics.storage.fs import Bytes, FileSystem
 from topics.storage.pack import Entry, PackFile, encode_pages, pack_size, write_pack

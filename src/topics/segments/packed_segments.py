@@ -11,8 +11,8 @@ import msgspec
 from topics.engine.partitions.segment import MergedSegment, Segment
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo
-from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, Page, page_weight, record_sizes
+from topics.model.records.match import TagMatch
+from topics.model.records.page import SEPARATOR, Page, page_weight, record_sizes
 from topics.model.steps import Steps
 from topics.segments.sealed_segments import StoredSegment
 from topics.segments.segment_cache import Damage, SegmentCache

@@ -11,8 +11,8 @@ from topics.engine.partitions.render import Rendered, View, is_usual, record_hea
 from topics.engine.partitions.segment import PAGE_RECORDS, Segment
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
-from topics.model.match import TagMatch
-from topics.model.page import Page, page_weight, record_sizes
+from topics.model.records.match import TagMatch
+from topics.model.records.page import Page, page_weight, record_sizes
 from topics.model.steps import Steps
 from topics.segments.segment_cache import Damage, SegmentCache, damage_of
 from topics.storage.segment_format import (

@@ -19,7 +19,7 @@ from msgspec import Struct
 from topics.engine.cache import Cache
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
-from topics.model.page import Page
+from topics.model.records.page import Page
 from topics.storage.fs import FileSystem
 from topics.storage.pack import PackFile, pack_base, pack_exists
 from topics.storage.segment_reader import SegmentFile

@@ -12,10 +12,10 @@ import msgspec
 
 from topics.api.operation import MaxEntries
 from topics.broker.broker import Broker
-from topics.model.batch import check_text, node_text
 from topics.model.errors import BatchTooLarge, InvalidRequest, TopicsError
-from topics.model.json_walk import JsonWalk, entries_in_object, strings_in_list
 from topics.model.limits import Limits
+from topics.model.records.batch import check_text, node_text
+from topics.model.records.json_walk import JsonWalk, entries_in_object, strings_in_list
 from topics.model.steps import Steps
 from topics.server.http import Request
 from topics.server.http.media_types import ARROW, JSON, is_media_type

@@ -4,9 +4,9 @@ Every handler takes its counts, sizes and times from here; nothing else in the s
 are refused when they are too large are declared in `topics.api`.
 """
 
-from topics.model.batch import MAX_DELAY_MS
 from topics.model.config import MAX_LEASE_MS, MIN_LEASE_MS, clamp
 from topics.model.limits import Limits
+from topics.model.records.batch import MAX_DELAY_MS
 
 DEFAULT_MESSAGES = 100
 MIN_HEARTBEAT_MS = 1_000

@@ -7,7 +7,7 @@ reserved only where the grammar has them: a topic may be called `topic`.
 from collections.abc import Sequence
 
 from topics.model.errors import InvalidRequest
-from topics.model.route import Op, PayloadMode, RouteStart
+from topics.model.tables.route import Op, PayloadMode, RouteStart
 from topics.sql.expressions import column_list, normal_form
 from topics.sql.statements import (
     TABLES_SCHEMA,

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from topics.model.route import Op, PayloadMode, RouteStart
+from topics.model.tables.route import Op, PayloadMode, RouteStart
 
 Value = str | int | float | bool | None
 Options = tuple[tuple[str, Value], ...]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from topics.model.page import SEPARATOR, Page, page_times
+from topics.model.records.page import SEPARATOR, Page, page_times
 
 
 @cache

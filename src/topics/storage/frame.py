@@ -22,7 +22,7 @@ import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.model.facts import Appended, Fact, Staged
-from topics.model.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
+from topics.model.records.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
 
 APPEND = 1
 FACTS = 2

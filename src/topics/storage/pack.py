@@ -22,7 +22,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo
-from topics.model.page import Page
+from topics.model.records.page import Page
 from topics.storage.fs import Bytes, File, FileSystem
 from topics.storage.reading import load, map_file
 from topics.storage.segment_format import ROOT

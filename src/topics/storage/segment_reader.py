@@ -9,8 +9,8 @@ from xxhash import xxh3_64_intdigest
 
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
-from topics.model.match import TagMatch
-from topics.model.page import RECORD_OVERHEAD, SEPARATOR, LoadedPage, Page, page_size
+from topics.model.records.match import TagMatch
+from topics.model.records.page import RECORD_OVERHEAD, SEPARATOR, LoadedPage, Page, page_size
 from topics.storage.columns import first_not_in, joined_rows, joined_texts, node_set
 from topics.storage.fs import FileSystem
 from topics.storage.reading import load, map_file

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from topics.model.archive import Archive
 from topics.model.config import DEFAULT_CONFIG, TopicConfig
 from topics.model.facts import Lost, PackedInfo, SegmentInfo
 from topics.model.images import KeptWrite, LeaseImage
-from topics.model.page import Page
-from topics.model.route import Route
+from topics.model.records.page import Page
+from topics.model.tables.archive import Archive
+from topics.model.tables.route import Route
 from topics.storage.pack import pack_base
 from topics.storage.segment_format import segment_base
 

@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.storage.fs import FileSystem
 from topics.storage.reading import load, map_file
 from topics.storage.segment_format import BatchEntry

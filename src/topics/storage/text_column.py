@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from topics.model.page import SEPARATOR
+from topics.model.records.page import SEPARATOR
 from topics.storage.columns import has_empty, joined_texts
 
 # Bytes that a JSON string must escape.

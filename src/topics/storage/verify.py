@@ -2,7 +2,7 @@
 
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo, SegmentInfo
-from topics.model.page import SEPARATOR, column, page_times
+from topics.model.records.page import SEPARATOR, column, page_times
 from topics.storage.fs import FileSystem
 from topics.storage.pack import PackFile
 from topics.storage.segment_format import read_flags

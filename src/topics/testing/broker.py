@@ -5,11 +5,11 @@ from typing import Any
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.engine.topics.topic import Topic
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
-from topics.model.match import TagMatch
+from topics.model.records.batch import decode_batch
+from topics.model.records.match import TagMatch
 from topics.model.storage_settings import StorageSettings
 from topics.testing.clock import ManualClock
 from topics.testing.disk import FakeDisk

@@ -12,12 +12,12 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Any
 
-from topics.model.batch import Batch, columns_of, proven_json
 from topics.model.errors import BatchTooLarge, InvalidRequest
-from topics.model.large_batch import MAX_JOINED_BYTES, PAGE_RECORDS
 from topics.model.limits import Limits
-from topics.model.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
 from topics.model.partitioning import hashed_partition
+from topics.model.records.batch import Batch, columns_of, proven_json
+from topics.model.records.large_batch import MAX_JOINED_BYTES, PAGE_RECORDS
+from topics.model.records.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
 from topics.wire.arrow_size import check_unfolded, check_weight
 
 # Texts that are decoded together, and the data of a page, take about this much.

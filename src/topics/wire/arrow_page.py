@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 MEDIA_TYPE = b"application/vnd.apache.arrow.stream"
 

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Raw, Struct
 
-from topics.model.surrogates import cover_halves
+from topics.model.records.surrogates import cover_halves
 
 
 class Message(Struct):

@@ -12,11 +12,11 @@ from topics.broker.durability.checkpointer import IMAGES_PER_TURN
 from topics.broker.log.apply import apply
 from topics.broker.transactions.stages import commit, stage
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.batch import Batch, decode_batch
 from topics.model.errors import Unavailable
 from topics.model.facts import RESTART, SOURCE_TRIM, Lost
 from topics.model.limits import Limits
-from topics.model.match import TagMatch
+from topics.model.records.batch import Batch, decode_batch
+from topics.model.records.match import TagMatch
 from topics.runtime.backoff import MAX_DELAY_MS
 from topics.testing.disk import FakeDisk
 

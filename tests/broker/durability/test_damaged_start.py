@@ -10,7 +10,7 @@ from tests.broker.routers.test_routers import route
 from topics.engine.groups.group import lag
 from topics.engine.partitions.render import View
 from topics.model.errors import CorruptStorage
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 
 def seal(under_test: BrokerUnderTest, name: str) -> None:

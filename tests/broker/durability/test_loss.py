@@ -12,9 +12,9 @@ from tests.crash.world import SMALL, Text, World, read_all, verify
 from topics.broker.durability.checkpointer import IMAGES_PER_TURN
 from topics.broker.transactions.stages import commit, stage
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
-from topics.model.match import TagMatch
+from topics.model.records.batch import decode_batch
+from topics.model.records.match import TagMatch
 from topics.testing.disk import FakeDisk
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
-from topics.model.batch import decode_batch
 from topics.model.errors import Throttled
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime

@@ -14,7 +14,7 @@ from topics.engine.partitions.render import View
 from topics.engine.partitions.segment import HotSegment
 from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.model.storage_settings import StorageSettings
 from topics.segments.packed_segments import PackedSegment
 from topics.testing.disk import FakeDisk

@@ -11,9 +11,9 @@ from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.crash.world import watched
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
-from topics.model.batch import decode_batch
 from topics.model.errors import Unavailable
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.storage.wal import HEADER_BYTES
 from topics.testing.broker import BrokerBench
 from topics.testing.disk import FakeDisk

@@ -11,12 +11,12 @@ from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.groups.groups import ack, drop_group, group_of, pin, seek
 from topics.engine.groups.group_requests import EARLIEST, LATEST, Offset
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, TopicsError
 from topics.model.limits import Limits
-from topics.model.route import ChangePosition, Route
+from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
+from topics.model.tables.route import ChangePosition, Route
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.runtime import ManualRuntime
 

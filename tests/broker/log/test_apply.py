@@ -17,7 +17,7 @@ from topics.model.facts import (
     TopicConfigured,
     TopicDeleted,
 )
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 
 
 def facts(topic_id: int) -> list[Fact]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.model.batch import decode_batch
+from topics.model.records.batch import decode_batch
 
 
 @pytest.mark.parametrize("durability", ["disk", "fsync"])

@@ -4,8 +4,8 @@ import errno
 from typing import Any
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError
+from topics.model.records.batch import decode_batch
 
 
 def test_write_repeated_inside_a_failure_reply_gets_the_seqs_of_its_records() -> None:

@@ -9,9 +9,9 @@ from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.crash.world import watched
 from topics.broker.log.disk_space import MAX_RECHECK_MS
 from topics.broker.transactions.stages import drop_stages, stage
-from topics.model.batch import decode_batch
 from topics.model.errors import TopicsError, Unavailable
-from topics.model.match import TagMatch
+from topics.model.records.batch import decode_batch
+from topics.model.records.match import TagMatch
 from topics.storage.reserve import PATH
 from topics.storage.snapshot import snapshot_numbers
 from topics.testing.disk import FakeDisk

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.log.sync_policy import MIN_FAST_SYNCS
-from topics.model.batch import decode_batch
+from topics.model.records.batch import decode_batch
 
 
 class Letters:

@@ -8,10 +8,10 @@ import msgspec
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.groups.groups import ack
 from topics.broker.routers.routers import WantedRouter
-from topics.model.change import Defaults, Events, change_topic, decode_changes
 from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, TopicsError, Unavailable
 from topics.model.limits import Limits
+from topics.model.tables.change import Defaults, Events, change_topic, decode_changes
 from topics.testing.disk import FakeDisk
 
 

@@ -2,7 +2,7 @@
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.routers.routers import WantedRouter
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 
 def test_copies_are_the_same_after_a_kill_although_their_source_was_deleted() -> None:

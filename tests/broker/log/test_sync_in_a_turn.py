@@ -6,8 +6,8 @@ from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.log.sync_policy import MIN_FAST_SYNCS
 from topics.broker.transactions.stages import commit
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
+from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
 
 

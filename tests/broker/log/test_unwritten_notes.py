@@ -3,7 +3,7 @@
 import errno
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 
 class Flaky:

@@ -12,7 +12,7 @@ from tests.broker.routers.test_routers import route
 from topics.broker.routers.routers import WantedRouter
 from topics.broker.transactions.stages import commit
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.batch import decode_batch
+from topics.model.records.batch import decode_batch
 from topics.testing.disk import FakeDisk
 
 

@@ -12,9 +12,9 @@ import topics.broker.routers.forwarder
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from topics.broker.routers.routers import WantedRouter
 from topics.engine.routers.router import Router
-from topics.model.batch import decode_batch
 from topics.model.errors import Conflict, Forbidden
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.model.router import RouterChange
 from topics.model.storage_settings import StorageSettings
 from topics.testing.broker import BrokerBench

@@ -10,10 +10,10 @@ from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from topics.broker.log.apply import apply
 from topics.broker.tables import archives
 from topics.broker.tables.archives import clear_archive, report_progress, set_archive
-from topics.model.archive import Archive, ArchivedTo, ArchiveOptions
 from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError
 from topics.model.facts import ArchiveCleared, ArchiveProgressed, ArchiveSet, Fact, TopicDeleted
 from topics.model.storage_settings import StorageSettings
+from topics.model.tables.archive import Archive, ArchivedTo, ArchiveOptions
 from topics.testing.disk import FakeDisk, PowerCut
 
 CHECKPOINTS = msgspec.structs.replace(SMALL, checkpoint_bytes=3000)

@@ -12,9 +12,9 @@ from topics.broker.tables.changes import ChangesKept
 from topics.broker.tables.tables import drop_table as forget
 from topics.broker.tables.tables import put_table
 from topics.engine.tables.source_positions import MAX_DIGESTS_PER_POSITION, MAX_SOURCES_PER_TABLE
-from topics.model.change import Defaults, decode_changes
 from topics.model.errors import TopicFull
-from topics.model.table import Table
+from topics.model.tables.change import Defaults, decode_changes
+from topics.model.tables.table import Table
 from topics.testing.disk import PowerCut
 
 TABLE, TOPIC = "chat.messages", "changes:chat.messages"

@@ -5,7 +5,7 @@ import pytest
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.tables.tables import drop_table, known_table, put_table
 from topics.model.errors import NotFound
-from topics.model.table import Table
+from topics.model.tables.table import Table
 
 ORDERS = Table("orders", "push", None, ("id",), {}, 1)
 

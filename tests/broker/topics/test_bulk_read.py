@@ -7,7 +7,7 @@ import pyarrow as pa
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.topics.bulk_read import BulkPage, bulk_read
 from topics.broker.topics.read import ReadRequest, View
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 
 def page(under_test: BrokerUnderTest, from_seq: int = 0, match: TagMatch | None = None) -> list[dict[str, Any]]:

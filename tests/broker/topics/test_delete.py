@@ -12,11 +12,11 @@ from topics.broker.topics.delete import RecordsGone
 from topics.engine.partitions import partition as partition_module
 from topics.engine.partitions import segment as segment_module
 from topics.engine.partitions import tags as tags_module
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import CorruptStorage, NotFound
 from topics.model.facts import DeletedBelow
-from topics.model.match import TagMatch
+from topics.model.records.batch import decode_batch
+from topics.model.records.match import TagMatch
 from topics.model.steps import finish
 from topics.runtime import slices as slices_module
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from topics.broker.topics.fast_append import FastAppend
-from topics.model.batch import decode_batch, decode_singles
 from topics.model.config import DEFAULT_CONFIG, ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch, decode_singles
 from topics.storage.wal import HEADER_BYTES
 from topics.testing.broker import BrokerBench
 

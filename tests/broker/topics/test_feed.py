@@ -10,9 +10,9 @@ from topics.broker.topics.read import ReadRequest, read
 from topics.broker.transactions.stages import commit
 from topics.engine.partitions.render import View
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.batch import decode_batch, node_text
 from topics.model.facts import Lost as LostFact
-from topics.model.match import TagMatch
+from topics.model.records.batch import decode_batch, node_text
+from topics.model.records.match import TagMatch
 from topics.testing.broker import BrokerBench
 
 STRONG = Subscription(eager=False)

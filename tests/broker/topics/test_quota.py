@@ -5,7 +5,7 @@ import pytest
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.model.errors import Throttled, TopicFull
 from topics.model.limits import Limits
-from topics.model.page import RECORD_OVERHEAD
+from topics.model.records.page import RECORD_OVERHEAD
 
 
 def test_a_topic_that_discards_old_records_takes_every_write() -> None:

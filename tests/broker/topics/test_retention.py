@@ -8,9 +8,9 @@ from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.topics.retention import PARTITIONS_PER_TURN, Retention
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
 from topics.runtime.interface import Timer
 from topics.testing.disk import FakeDisk

@@ -5,7 +5,7 @@ import msgspec
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.topics.read import ReadRequest, View
 from topics.broker.topics.tagged_read import read_tagged
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.model.steps import finish
 
 

@@ -10,8 +10,8 @@ from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.transactions.stages import commit
 from topics.engine.partitions.render import View
 from topics.engine.transactions.commit_request import CommitRequest, Write
-from topics.model.batch import decode_batch
 from topics.model.config import ConfigChange
+from topics.model.records.batch import decode_batch
 
 
 def broker_of_two() -> BrokerUnderTest:

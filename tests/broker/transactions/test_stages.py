@@ -12,11 +12,11 @@ from topics.broker.durability.recovery import recover
 from topics.broker.transactions.stages import commit, drop_stages, expire_stages, stage
 from topics.engine.partitions.render import USUAL
 from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
-from topics.model.batch import Batch, decode_batch
 from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, Forbidden, NotFound, Throttled, TopicFull, TopicsError, Unavailable
 from topics.model.facts import Fenced
 from topics.model.limits import Limits
+from topics.model.records.batch import Batch, decode_batch
 from topics.model.storage_settings import StorageSettings
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.runtime import ManualRuntime

@@ -9,7 +9,7 @@ from topics.engine.cache import Cache
 from topics.engine.groups.group import Group, Position, lag
 from topics.engine.partitions.partition import Partition, Totals
 from topics.model.facts import Deleted, DeletedBelow
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 
 SESSION_MS = 1000
 

@@ -5,7 +5,7 @@ from topics.engine.leases.delivery import Delivery
 from topics.engine.leases.lease import MIN_SWEEP, Leases
 from topics.engine.partitions.partition import Partition, Totals
 from topics.model.facts import DeletedBelow, Evicted
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 
 TOKEN = b"0123456789abcdef"
 

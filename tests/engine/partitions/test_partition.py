@@ -19,8 +19,8 @@ from topics.engine.partitions.segment import LARGE_RECORDS, MAX_PAGE_RECORDS, PA
 from topics.engine.partitions.selection import Selection
 from topics.model.config import TopicConfig
 from topics.model.facts import CAP, RESTART, TTL, Deleted, DeletedRuns, Lost
-from topics.model.match import TagMatch
-from topics.model.page import RECORD_OVERHEAD, make_page
+from topics.model.records.match import TagMatch
+from topics.model.records.page import RECORD_OVERHEAD, make_page
 from topics.model.steps import finish
 
 START_MS = 1_700_000_000_000

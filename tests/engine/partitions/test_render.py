@@ -5,7 +5,7 @@ import json
 import pytest
 
 from topics.engine.partitions.render import Rendering, View, record_heads, render_records, render_run
-from topics.model.page import Page, make_page
+from topics.model.records.page import Page, make_page
 
 RICH = make_page(998, 4, 1000, b'1\0{"a": 2}\0null\0"x"', b'\0{"m":1}\0\0', b'"n"\0\0"o"\0', b'\0\0"t"\0')
 

@@ -2,7 +2,7 @@
 
 from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Partition, Totals
-from topics.model.page import Page
+from topics.model.records.page import Page
 
 
 def new_partition() -> tuple[Partition, Totals]:

@@ -3,7 +3,7 @@
 import pytest
 
 from topics.engine.partitions.segment import HotSegment
-from topics.model.page import RECORD_OVERHEAD, make_page
+from topics.model.records.page import RECORD_OVERHEAD, make_page
 
 SIZE = RECORD_OVERHEAD + 1
 

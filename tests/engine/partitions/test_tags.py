@@ -4,8 +4,8 @@ import pytest
 
 from topics.engine.partitions import tags as tags_module
 from topics.engine.partitions.tags import TagIndex
-from topics.model.match import TagMatch
-from topics.model.page import make_page
+from topics.model.records.match import TagMatch
+from topics.model.records.page import make_page
 from topics.model.steps import finish
 
 

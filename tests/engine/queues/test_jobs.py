@@ -8,7 +8,7 @@ from topics.engine.cache import Cache
 from topics.engine.leases.delivery import Delivery
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.queues.jobs import THOUSANDS_KEPT, JobTexts
-from topics.model.page import Page, make_page
+from topics.model.records.page import Page, make_page
 
 TOKEN = b"0123456789abcdef"
 

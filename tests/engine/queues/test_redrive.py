@@ -6,8 +6,8 @@ from topics.engine.queues.redrive import DeadLetters, WantedLetters, find_dead_l
 from topics.engine.topics.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.dead_letter_meta import with_origin
-from topics.model.match import TagMatch
-from topics.model.page import make_page
+from topics.model.records.match import TagMatch
+from topics.model.records.page import make_page
 from topics.model.steps import finish
 
 

@@ -5,7 +5,7 @@ from topics.engine.partitions.partition import Totals
 from topics.engine.routers.copy_sources import CopySources
 from topics.engine.topics.topic import Topic
 from topics.model.config import TopicConfig
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 
 
 def test_pages_of_a_source_are_found_after_their_records_are_deleted() -> None:

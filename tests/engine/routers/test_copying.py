@@ -23,8 +23,8 @@ from topics.engine.routers.copying import (
     stamped_seqs,
 )
 from topics.model.facts import RESTART, DeletedBelow, Lost
-from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, column, make_page, page_size
+from topics.model.records.match import TagMatch
+from topics.model.records.page import SEPARATOR, column, make_page, page_size
 
 Text = tuple[bytes, bytes, bytes, bytes]
 texts = st.tuples(

@@ -4,7 +4,7 @@ from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.routers.forwarding import lost_after, run_bound
 from topics.model.facts import Evicted, Lost
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 
 
 def partition_with_a_hole() -> Partition:

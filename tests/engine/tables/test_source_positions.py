@@ -1,8 +1,8 @@
 """Changes that were sent before are recognised by the position of their source."""
 
 from topics.engine.tables.source_positions import SourcePositions
-from topics.model.change import Change, Defaults, decode_changes
 from topics.model.facts import ChangesMarked
+from topics.model.tables.change import Change, Defaults, decode_changes
 
 
 def change(position: int, row: int = 1) -> Change:

@@ -2,7 +2,7 @@
 
 from topics.engine.tables.tables import Tables
 from topics.model.facts import TableDropped, TableSet
-from topics.model.table import Table
+from topics.model.tables.table import Table
 
 
 def test_tables_are_registered_replaced_and_dropped() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.broker import Broker
 from topics.broker.tables.archives import clear_archive, set_archive
-from topics.model.archive import ArchiveOptions
 from topics.model.errors import TopicsError, Unavailable
-from topics.model.route import Route
+from topics.model.tables.archive import ArchiveOptions
+from topics.model.tables.route import Route
 
 
 def add_route(broker: Broker, name: str, reply: Any) -> None:

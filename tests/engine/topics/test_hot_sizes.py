@@ -5,7 +5,7 @@ from topics.engine.partitions.partition import Totals
 from topics.engine.topics.hot_sizes import HotSizes
 from topics.engine.topics.topic import Topic
 from topics.model.config import TopicConfig
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 
 
 def topics(*sizes: int, durability: str = "disk") -> dict[int, Topic]:

@@ -6,7 +6,7 @@ from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Totals
 from topics.engine.topics.topic import Topic
 from topics.model.config import TopicConfig
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 
 
 def topic(**config: object) -> Topic:

@@ -2,7 +2,7 @@
 
 from topics.engine.transactions.stages import Stages, numbered
 from topics.model.facts import Fenced, Staged, StagedPart
-from topics.model.page import make_page
+from topics.model.records.page import make_page
 
 PAGE = make_page(0, 2, 0, b"1\x002")
 

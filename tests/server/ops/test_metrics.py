@@ -352,7 +352,7 @@ async def test_writes_are_served_between_the_slices_of_a_scrape(house: House, mo
         collect_topic(broker, topic, *rest)
 
     def batch() -> Any:
-        from topics.model.batch import decode_batch
+        from topics.model.records.batch import decode_batch
 
         return decode_batch(b'{"records":[{"data":1}]}', house.settings.limits)
 

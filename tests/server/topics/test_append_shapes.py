@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.server.house import House, in_house
 from tests.server.topics.test_pending_appends import Writers, numbered
-from topics.model.batch import Batch, decode_batch, decode_singles
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
-from topics.model.page import SEPARATOR
+from topics.model.records.batch import Batch, decode_batch, decode_singles
+from topics.model.records.page import SEPARATOR
 
 WRITERS = 8
 

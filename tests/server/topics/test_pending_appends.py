@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.server.house import House, in_house, raw
 from tests.server.http.wire import Answer, Sink, parsed, until
-from topics.model.batch import decode_batch, decode_singles
 from topics.model.limits import Limits
+from topics.model.records.batch import decode_batch, decode_singles
 from topics.server.auth.authorization import Caller, caller_of
 from topics.server.http import Request
 from topics.server.http.connection.connection import Connection

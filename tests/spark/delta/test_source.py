@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.spark.delta.lake_table import FEED, Feed, LakeTable, applied, summary
-from topics.model.change import Defaults, parse_change
+from topics.model.tables.change import Defaults, parse_change
 from topics.spark.delta import log as delta_log
 from topics.spark.delta import source as delta_source
 from topics.spark.delta.events import EventEncoder, hashed_partition

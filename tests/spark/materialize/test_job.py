@@ -14,7 +14,7 @@ from tests.spark.connector.test_exactly_once import Driver
 from tests.spark.connector.test_stream import finish
 from topics.cli.pipeline.table import run as table_command
 from topics.client import Client
-from topics.model.change import change_topic
+from topics.model.tables.change import change_topic
 from topics.spark.materialize.job import MaterializeJob, Materializer
 from topics.spark.materialize.table import MaterializeError
 from topics.spark.pipeline.job import JobContext, NotYet

@@ -37,7 +37,7 @@ from topics.engine.partitions.segment import PAGE_RECORDS, HotSegment, Segment
 from topics.engine.topics.packing import PackUse
 from topics.model.errors import CorruptStorage
 from topics.model.facts import RESTART, Appended, HeadMoved, Lost
-from topics.model.page import Page, fold
+from topics.model.records.page import Page, fold
 from topics.model.storage_settings import StorageSettings
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment

@@ -26,7 +26,6 @@ from topics.engine.partitions.segment import Segment
 from topics.engine.partitions.selection import Selection
 from topics.engine.routers.router import Router
 from topics.engine.transactions.stages import numbered
-from topics.model.archive import Archive
 from topics.model.errors import CorruptStorage
 from topics.model.facts import (
     PACKED,
@@ -69,7 +68,8 @@ from topics.model.facts import (
     TopicDeleted,
 )
 from topics.model.images import DeliveryImage, KeptWrite
-from topics.model.page import Page, part
+from topics.model.records.page import Page, part
+from topics.model.tables.archive import Archive
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
 from topics.storage.segment_format import segment_base

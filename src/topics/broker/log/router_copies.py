@@ -11,7 +11,7 @@ from topics.broker.state import State
 from topics.engine.routers.copying import STAMP, Columns, chosen_seqs, gather, shaped, stamped
 from topics.engine.topics.topic import Topic
 from topics.model.facts import DAMAGE, RESTART, Copy, Forwarded, Lost
-from topics.model.page import Page
+from topics.model.records.page import Page
 
 
 def forwarded(state: State, fact: Forwarded, prepared: Sequence[list[Page]] | None = None) -> None:

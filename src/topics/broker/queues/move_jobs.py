@@ -13,10 +13,10 @@ from topics.broker.topics.append_with_facts import AppendWithFacts
 from topics.engine.leases.lease import seqs_bytes
 from topics.engine.partitions.partition import Partition
 from topics.engine.topics.topic import Topic
-from topics.model.batch import Batch
 from topics.model.errors import TopicsError
 from topics.model.facts import Deleted, Fact
-from topics.model.page import SEPARATOR, Page, column, page_datas, page_size
+from topics.model.records.batch import Batch
+from topics.model.records.page import SEPARATOR, Page, column, page_datas, page_size
 
 # The largest commit. More jobs are moved by several commits, one after the other, so that each is applied quickly.
 MAX_MOVE_RECORDS = 250

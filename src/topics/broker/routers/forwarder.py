@@ -37,7 +37,7 @@ from topics.engine.routers.router_state import IDLE_STATES, RouterState, transit
 from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import SOURCE_TRIM, Copy, Fact, Forwarded, Lost
-from topics.model.page import Page
+from topics.model.records.page import Page
 from topics.runtime.interface import Timer
 
 log = logging.getLogger("topics.broker")

@@ -10,9 +10,9 @@ from msgspec import Struct
 from topics.broker.core import Core
 from topics.broker.topics.lifecycle import Configured, change_topic
 from topics.engine.topics.topic import Topic
-from topics.model.archive import Archive, ArchivedTo, ArchiveOptions
 from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError
 from topics.model.facts import ArchiveCleared, ArchiveProgressed, ArchiveSet, Fact
+from topics.model.tables.archive import Archive, ArchivedTo, ArchiveOptions
 
 MAX_ARCHIVES = 10_000
 

@@ -15,12 +15,12 @@ from topics.broker.transactions.stages import commit
 from topics.engine.tables.source_positions import NewChanges, position_facts
 from topics.engine.topics.topic import Topic
 from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
-from topics.model.change import Change, Events, Refused, change_topic
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.facts import Placed
-from topics.model.large_batch import plain_batch
 from topics.model.partitioning import hashed_partition
+from topics.model.records.large_batch import plain_batch
+from topics.model.tables.change import Change, Events, Refused, change_topic
 from topics.runtime.replies import retried, send
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from msgspec import structs
 
 from topics.broker.core import Core
-from topics.model.change import CHANGES
 from topics.model.errors import Conflict, NotFound, Throttled, TopicsError
 from topics.model.facts import TableDropped, TableSet
-from topics.model.table import Materialized, Table, check_table
+from topics.model.tables.change import CHANGES
+from topics.model.tables.table import Materialized, Table, check_table
 
 MAX_TABLES = 10_000
 

@@ -25,11 +25,11 @@ from topics.broker.topics.quota import Growth
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import MAX_PAGE_RECORDS
 from topics.engine.topics.topic import Topic
-from topics.model.batch import Batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.model.facts import Appended, Delayed, Fact, HeadMoved, KeysKept
-from topics.model.page import SEPARATOR, Page, joined_columns
 from topics.model.partitioning import hashed_partition
+from topics.model.records.batch import Batch
+from topics.model.records.page import SEPARATOR, Page, joined_columns
 from topics.runtime.replies import call, send
 from topics.storage.frame import encode_append, encode_append_pages, frame_of
 from topics.wire.timing import commit_timing

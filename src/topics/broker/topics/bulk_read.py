@@ -15,8 +15,8 @@ from topics.broker.topics.read import ReadRequest
 from topics.engine.partitions.partition import Plan, Run
 from topics.engine.partitions.segment import HotSegment
 from topics.model.errors import CorruptStorage, TopicsError
-from topics.model.match import TagMatch
-from topics.model.page import Page, part
+from topics.model.records.match import TagMatch
+from topics.model.records.page import Page, part
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
 from topics.storage.columns import record_batch

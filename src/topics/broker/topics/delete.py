@@ -17,7 +17,7 @@ from topics.engine.partitions.selection import Selection
 from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError, topic_not_found
 from topics.model.facts import DeletedBelow
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.runtime.replies import send
 
 DeleteReply = Callable[["RecordsGone | TopicsError"], None]

@@ -17,11 +17,11 @@ from topics.broker.log.apply import apply
 from topics.broker.log.sync_policy import must_sync
 from topics.broker.topics.append import ReplyAppends, are_new
 from topics.engine.topics.topic import Topic
-from topics.model.batch import Batch
 from topics.model.config import TopicConfig
 from topics.model.errors import TopicsError
 from topics.model.facts import Appended, KeysKept
-from topics.model.page import Page
+from topics.model.records.batch import Batch
+from topics.model.records.page import Page
 from topics.runtime.replies import internal_error
 from topics.storage.frame import encode_append, encode_facts
 from topics.wire.timing import commit_timing

@@ -14,7 +14,6 @@ from topics.broker.topics.append import decide_append
 from topics.broker.topics.append_with_facts import AppendWithFacts
 from topics.engine.routers.router import Router
 from topics.engine.topics.topic import Topic
-from topics.model.batch import Batch
 from topics.model.config import DEFAULT_CONFIG, ConfigChange, TopicConfig, merged
 from topics.model.errors import Conflict, TopicsError
 from topics.model.facts import (
@@ -28,7 +27,8 @@ from topics.model.facts import (
     TopicDeleted,
 )
 from topics.model.names import check_topic_name
-from topics.model.route import Route
+from topics.model.records.batch import Batch
+from topics.model.tables.route import Route
 
 
 class Configured(Struct):

@@ -15,7 +15,7 @@ from topics.engine.topics.topic import Topic
 from topics.model.config import TopicConfig
 from topics.model.errors import Throttled, TopicFull
 from topics.model.limits import Limits
-from topics.model.page import RecordTexts, record_sizes
+from topics.model.records.page import RecordTexts, record_sizes
 
 # How often all topics are searched for expired records while `max_total_bytes` is reached.
 SWEEP_INTERVAL_MS = 1000

@@ -5,7 +5,7 @@ from topics.broker.topics.read import Answer, ReadRequest
 from topics.engine.partitions.partition import Partition, Read
 from topics.engine.partitions.render import render_records
 from topics.engine.partitions.segment import Segment
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 from topics.model.steps import Steps
 
 

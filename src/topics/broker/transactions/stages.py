@@ -25,7 +25,6 @@ from topics.engine.partitions.reservation import Reservation
 from topics.engine.topics.topic import Topic
 from topics.engine.transactions.commit_request import CommitRequest, Committed, check_owner, check_repeat
 from topics.engine.transactions.stages import numbered
-from topics.model.batch import Batch
 from topics.model.errors import NotFound, Throttled, TopicsError, topic_not_found
 from topics.model.facts import (
     Appended,
@@ -38,7 +37,8 @@ from topics.model.facts import (
     StagedPart,
     StagesDropped,
 )
-from topics.model.page import Page
+from topics.model.records.batch import Batch
+from topics.model.records.page import Page
 from topics.runtime.replies import retried, run_each, send
 
 # The tags of a larger commit are indexed in slices afterwards: to index a million tags takes a third of a second.

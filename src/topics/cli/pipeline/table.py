@@ -4,7 +4,7 @@ from topics.cli.shared.arguments import Parser, Subcommands, add_connection, add
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import print_outcome, print_rows
 from topics.client import Client
-from topics.model.table import Kind
+from topics.model.tables.table import Kind
 from topics.spark.pipeline.arguments import add_spark_options
 
 COLUMNS = ("table", "kind", "location", "key_columns", "topic")

@@ -30,8 +30,8 @@ from topics.engine.partitions.tags import TagIndex
 from topics.model.config import TopicConfig
 from topics.model.errors import CorruptStorage
 from topics.model.facts import CAP, DAMAGE, RESTART, SOURCE_TRIM, TTL, Deleted, DeletedBelow, DeletedRuns, Evicted, Lost
-from topics.model.match import TagMatch
-from topics.model.page import Page, RecordTexts, page_times, page_weight, record_sizes
+from topics.model.records.match import TagMatch
+from topics.model.records.page import Page, RecordTexts, page_times, page_weight, record_sizes
 from topics.model.steps import Steps
 
 # A read that leaves out records (of nodes, or deleted ones) examines about this many bytes of records in one step, a record

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from topics.model.page import SEPARATOR, Page, column, page_datas, page_times
+from topics.model.records.page import SEPARATOR, Page, column, page_datas, page_times
 
 
 class View(Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ Records that are in the log but not synced can be shown to readers that ask for 
 
 from typing import TYPE_CHECKING
 
-from topics.model.page import Page
+from topics.model.records.page import Page
 
 if TYPE_CHECKING:
     from topics.engine.partitions.partition import Partition

@@ -17,8 +17,8 @@ from itertools import compress
 from topics.engine.partitions.render import Rendered, View
 from topics.engine.partitions.selection import Share, without
 from topics.engine.partitions.tags import TagIndex
-from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, Page, fold, page_times, part, record_sizes, split
+from topics.model.records.match import TagMatch
+from topics.model.records.page import SEPARATOR, Page, fold, page_times, part, record_sizes, split
 from topics.model.steps import Steps
 
 # Small neighbours are folded into pages of about this many records: large enough that a page's own cost vanishes,

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, Page
+from topics.model.records.match import TagMatch
+from topics.model.records.page import SEPARATOR, Page
 from topics.model.steps import Steps
 
 Seqs: TypeAlias = "int | array[int]"

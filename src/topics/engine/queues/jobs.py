@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from topics.engine.leases.delivery import Delivery
 from topics.engine.partitions.partition import Partition
-from topics.model.page import Page, column, fold, page_datas, page_times
+from topics.model.records.page import Page, column, fold, page_datas, page_times
 
 PAGES_KEPT = 8
 # Each is some 80 KB.

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from topics.engine.topics.topic import Topic
 from topics.model.dead_letter_meta import origin_of
-from topics.model.match import TagMatch
-from topics.model.page import column
+from topics.model.records.match import TagMatch
+from topics.model.records.page import column
 from topics.model.steps import Steps
 
 # Dead letters that one request moves.

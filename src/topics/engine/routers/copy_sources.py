@@ -15,7 +15,7 @@ from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage
-from topics.model.page import Page
+from topics.model.records.page import Page
 
 
 class CopySources:

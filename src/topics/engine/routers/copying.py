@@ -17,8 +17,8 @@ from msgspec import Raw, Struct
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import PAGE_RECORDS
 from topics.model.errors import CorruptStorage
-from topics.model.match import TagMatch
-from topics.model.page import SEPARATOR, Page, joined_columns, page_size, record_sizes
+from topics.model.records.match import TagMatch
+from topics.model.records.page import SEPARATOR, Page, joined_columns, page_size, record_sizes
 
 # What a router changes about the records it copies; bits.
 CLEAR_NODE = 1

@@ -18,7 +18,7 @@ from topics.engine.routers.copying import (
 )
 from topics.engine.routers.router import Router
 from topics.engine.topics.topic import Topic
-from topics.model.match import TagMatch
+from topics.model.records.match import TagMatch
 
 # Pages of a dest that are searched for earlier copies in one turn.
 MAX_SEARCH_PAGES = 32

@@ -8,8 +8,8 @@ source is kept, with digests of the events at that position. The positions of a 
 import msgspec
 from msgspec import Struct
 
-from topics.model.change import Change, Position, is_after
 from topics.model.facts import ChangesMarked
+from topics.model.tables.change import Change, Position, is_after
 
 # Events at one position that are distinguished. A source with more must give each event its own position.
 MAX_DIGESTS_PER_POSITION = 4096

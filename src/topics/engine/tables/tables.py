@@ -3,7 +3,7 @@
 import msgspec
 
 from topics.model.facts import TableDropped, TableSet
-from topics.model.table import Table
+from topics.model.tables.table import Table
 
 
 class Tables:

@@ -6,9 +6,9 @@ from topics.engine.leases.lease import Leases
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.topics.dedupe import Dedupe
 from topics.engine.topics.priority import effective_priority
-from topics.model.archive import Archive
 from topics.model.config import TopicConfig
-from topics.model.route import Route
+from topics.model.tables.archive import Archive
+from topics.model.tables.route import Route
 
 
 class Topic:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from topics.model.batch import Batch
 from topics.model.errors import Conflict, Forbidden
 from topics.model.facts import Fact, Fenced, Placed
+from topics.model.records.batch import Batch
 
 
 class Write(Struct):

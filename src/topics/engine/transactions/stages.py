@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from topics.model.facts import Fenced, Staged
-from topics.model.page import Page
+from topics.model.records.page import Page
 
 
 class Stages:

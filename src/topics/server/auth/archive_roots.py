@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable
 
 from topics.broker.broker import Broker
-from topics.model.archive import ArchiveOptions
 from topics.model.errors import Forbidden, InvalidRequest
-from topics.model.location import Location, is_uri, parse_location
+from topics.model.tables.archive import ArchiveOptions
+from topics.model.tables.location import Location, is_uri, parse_location
 from topics.server.auth.authorization import Caller
 
 DEFAULT_ROOT = "archive"

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from topics.api.operation import ALL, CONSUME, READ, SCOPE_NAMES, WRITE
-from topics.model.change import CHANGES
 from topics.model.errors import Forbidden
+from topics.model.tables.change import CHANGES
 from topics.server.http import RequestHead
 
 

@@ -18,8 +18,8 @@ from topics.api.operation import Kind, Name, Rule, reader
 from topics.api.sql import TABLE_SCOPES, UNRESTRICTED_TABLES
 from topics.broker.broker import Broker
 from topics.engine.transactions.commit_request import check_owner
-from topics.model.change import CHANGES, change_topic
 from topics.model.names import check_router_name, check_topic_name
+from topics.model.tables.change import CHANGES, change_topic
 from topics.server.auth.authorization import Caller
 from topics.server.service import Service
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from topics.broker.broker import Topic
 from topics.broker.groups.groups import Fetched
-from topics.model.surrogates import cover_halves
+from topics.model.records.surrogates import cover_halves
 from topics.wire.group_messages import Message
 
 COLUMNS = ["topic_id", "partition_id", "offset", "message_id", "source_table", "op", "ts", "payload_mode", "payload"]

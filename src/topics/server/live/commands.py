@@ -20,10 +20,10 @@ from topics.api.operation import MAX_CONTROL_BODY_BYTES
 from topics.api.operations import BY_NAME
 from topics.broker.topics.append import Append
 from topics.broker.topics.feed import Feed
-from topics.model.batch import Batch, check_text, decode_batch
 from topics.model.errors import InvalidRequest, TopicsError
-from topics.model.large_batch import LARGE_BODY_BYTES, decode_large
 from topics.model.limits import Limits
+from topics.model.records.batch import Batch, check_text, decode_batch
+from topics.model.records.large_batch import LARGE_BODY_BYTES, decode_large
 from topics.model.steps import Steps
 from topics.server.auth.permissions import Access, Permission
 from topics.server.decoding import check_encoded_entries, check_entries, decode

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from topics.model.location import parse_root
+from topics.model.tables.location import parse_root
 from topics.server.auth.origins import parse_host_name, parse_origin
 
 

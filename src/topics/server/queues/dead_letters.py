@@ -4,7 +4,7 @@ from topics.api.queues import RedriveBody
 from topics.broker.queues.redrive import RedriveResult, redrive
 from topics.engine.queues.redrive import WantedLetters
 from topics.model.errors import TopicsError
-from topics.model.match import parse_match
+from topics.model.records.match import parse_match
 from topics.server.operations import Call, handles
 from topics.server.responses import send, send_error
 

@@ -7,7 +7,7 @@ from msgspec import Raw
 from topics.api.queues import JobsQuery
 from topics.broker.broker import Broker, Partition, Topic
 from topics.model.errors import not_a_queue
-from topics.model.page import Page, column, page_datas, page_times
+from topics.model.records.page import Page, column, page_datas, page_times
 from topics.server.limits import at_most
 from topics.server.operations import Call, handles
 from topics.server.queues.counts import job_counts

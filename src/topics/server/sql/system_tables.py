@@ -14,10 +14,10 @@ import msgspec
 from topics.broker.broker import Broker, Topic
 from topics.broker.groups.groups import end_sessions, group_lag
 from topics.engine.groups.group import NO_LAG
-from topics.model.change import CHANGES
 from topics.model.errors import NotFound, TopicsError
-from topics.model.route import Route
-from topics.model.table import Table as KnownTable
+from topics.model.tables.change import CHANGES
+from topics.model.tables.route import Route
+from topics.model.tables.table import Table as KnownTable
 from topics.server.auth.authorization import Caller
 from topics.server.ops.options import OPTIONS
 from topics.server.responses import encode

@@ -18,12 +18,12 @@ from topics.api.archives import ArchiveBody, ProgressBody
 from topics.api.common import VersionQuery
 from topics.broker.broker import Topic
 from topics.broker.tables.archives import ArchiveChanged, clear_archive, known_archive, report_progress, set_archive
-from topics.model.archive import (
+from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.tables.archive import (
     ArchivedTo,
     ArchiveOptions,
     check_archive,
 )
-from topics.model.errors import InvalidRequest, TopicsError
 from topics.server.http import Request
 from topics.server.operations import Call, handles
 from topics.server.responses import send, send_error

@@ -13,8 +13,8 @@ from typing import Any
 
 from topics.api.tables import ChangesQuery
 from topics.broker.tables.changes import ChangesKept
-from topics.model.change import MAX_SOURCE_CHARS, Defaults, decode_changes, decode_large_changes
 from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.tables.change import MAX_SOURCE_CHARS, Defaults, decode_changes, decode_large_changes
 from topics.server.decoding import decode_in_slices
 from topics.server.http import Request
 from topics.server.operations import Call, decodes, handles

@@ -2,9 +2,9 @@
 
 from topics.broker.broker import Broker
 from topics.broker.topics.lifecycle import ConfigureReply
-from topics.model.change import CHANGES
 from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled
-from topics.model.route import ChangePosition, Route
+from topics.model.tables.change import CHANGES
+from topics.model.tables.route import ChangePosition, Route
 from topics.sql.expressions import columns_in
 from topics.sql.statements import AddSource, DropSource
 

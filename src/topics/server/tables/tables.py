@@ -15,9 +15,9 @@ from msgspec import structs
 
 from topics.api.tables import TableBody, TablesQuery
 from topics.broker.tables.tables import drop_table, known_table, put_table
-from topics.model.change import change_topic
 from topics.model.errors import InvalidRequest, TopicsError
-from topics.model.table import Materialized, Table, check_table
+from topics.model.tables.change import change_topic
+from topics.model.tables.table import Materialized, Table, check_table
 from topics.server.operations import Call, handles
 from topics.server.paging import first_after, page_of
 from topics.server.responses import send, send_error

@@ -20,9 +20,9 @@ from topics.api.topics import AppendQuery
 from topics.broker.broker import Broker
 from topics.broker.log.sync_policy import MIN_BATCH_WRITERS
 from topics.broker.topics.append import Append, Runs
-from topics.model.batch import Batch, decode_batch
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
-from topics.model.large_batch import LARGE_BODY_BYTES, decode_large
+from topics.model.records.batch import Batch, decode_batch
+from topics.model.records.large_batch import LARGE_BODY_BYTES, decode_large
 from topics.server.admission import Admission
 from topics.server.auth.authorization import Caller
 from topics.server.auth.permissions import Access, Permission

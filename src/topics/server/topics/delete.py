@@ -6,7 +6,7 @@ from topics.api.topics import DeleteBody
 from topics.broker.broker import RecordsGone
 from topics.model.config import check_u64
 from topics.model.errors import InvalidRequest, TopicsError
-from topics.model.match import parse_match
+from topics.model.records.match import parse_match
 from topics.server.operations import Call, handles
 from topics.server.responses import send, send_error
 

@@ -21,7 +21,7 @@ from topics.broker.topics.read import Answer, ReadRequest, View, continued, join
 from topics.broker.topics.tagged_read import read_tagged
 from topics.model.config import check_u64
 from topics.model.errors import TopicsError
-from topics.model.match import TagMatch, parse_match
+from topics.model.records.match import TagMatch, parse_match
 from topics.server.auth.authorization import caller_of
 from topics.server.auth.permissions import Access, check_aliased_topic
 from topics.server.decoding import (

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from topics.broker.broker import Broker
 from topics.broker.topics.append import ReplyAppends
 from topics.broker.topics.fast_append import FastAppend
-from topics.model.batch import decode_singles
+from topics.model.records.batch import decode_singles
 from topics.server.auth.authorization import Caller
 from topics.server.http import PendingRequests, Request, drop_together
 from topics.server.ops.connection_limits import CountedPendingRequests

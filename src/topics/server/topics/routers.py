@@ -9,7 +9,7 @@ from topics.api.routers import RouterBody, RoutersQuery
 from topics.broker.broker import Broker
 from topics.broker.routers.routers import RouterGone, RouterPut, WantedRouter
 from topics.model.errors import InvalidRequest, TopicsError
-from topics.model.match import parse_match
+from topics.model.records.match import parse_match
 from topics.model.router import RouterChange, RouterOptions, filter_tuple
 from topics.server.operations import Call, handles
 from topics.server.paging import first_after, page_of

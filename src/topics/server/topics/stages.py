@@ -11,13 +11,13 @@ from topics.api.stages import CommitBody, CommitWrite, StageQuery
 from topics.broker.broker import Broker
 from topics.broker.transactions.stages import commit, drop_stages, stage
 from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
-from topics.model.batch import Batch, batch_of, decode_batch
 from topics.model.config import check_u64
 from topics.model.errors import BatchTooLarge, InvalidRequest, NotFound, TopicsError
 from topics.model.facts import Placed, Staged
-from topics.model.json_walk import JsonWalk
-from topics.model.large_batch import LARGE_BODY_BYTES, MAX_FIELD_BYTES, decode_large, read_write
 from topics.model.limits import Limits
+from topics.model.records.batch import Batch, batch_of, decode_batch
+from topics.model.records.json_walk import JsonWalk
+from topics.model.records.large_batch import LARGE_BODY_BYTES, MAX_FIELD_BYTES, decode_large, read_write
 from topics.model.steps import Steps
 from topics.server.auth.authorization import EVERYONE
 from topics.server.decoding import decode, decode_in_slices, is_arrow, take_decoded

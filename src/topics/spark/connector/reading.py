@@ -20,7 +20,7 @@ from topics.client import Client
 from topics.client.calls import Call, diff
 from topics.client.range_pages import RangePage, arrow_page, check_page
 from topics.model.errors import NotFound
-from topics.model.surrogates import cover_halves
+from topics.model.records.surrogates import cover_halves
 from topics.spark.connector.ranges import SeqRange
 
 SCHEMA = "topic STRING, partition INT, seq BIGINT, ts TIMESTAMP, node STRING, tag STRING, data STRING, meta STRING, epoch BIGINT"

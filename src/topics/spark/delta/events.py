@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from xxhash import xxh64_intdigest
 
-from topics.model.change import canonical_key
+from topics.model.tables.change import canonical_key
 from topics.spark.delta.log import FeedTrouble
 from topics.spark.delta.values import encode, json_values, without_views
 

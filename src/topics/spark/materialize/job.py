@@ -18,8 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from topics.client import Client
 from topics.client.values import TableInfo
-from topics.model.change import change_topic
 from topics.model.errors import NotFound
+from topics.model.tables.change import change_topic
 from topics.spark import register
 from topics.spark.materialize.table import Applied, Change, MaterializedTable, MaterializeError
 from topics.spark.materialize.versions import decode_event

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from topics.model.surrogates import cover_halves, replace_halves
+from topics.model.records.surrogates import cover_halves, replace_halves
 
 # A source that has one of these sends its changes in order.
 _POSITIONS = ("position", "version", "lsn", "pos", "commit_lsn")

@@ -26,8 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from topics.client import Client
 from topics.client.values import RouteInfo, TopicInfo
-from topics.model.change import change_topic
 from topics.model.errors import NotFound
+from topics.model.tables.change import change_topic
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.pipeline.job import Job, JobContext, NotYet
 from topics.spark.pipeline.session import activate, parallelism

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from topics.model.change import canonical_key
-from topics.model.surrogates import cover_halves
+from topics.model.records.surrogates import cover_halves
+from topics.model.tables.change import canonical_key
 from topics.spark.routing.events import Event, Row, parsed, row_of
 
 _encode = msgspec.json.encode

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql.types import BooleanType, DecimalType, StringType
 
 from topics.client.values import RouteInfo
-from topics.model.change import change_topic
 from topics.model.partitioning import hashed_partition
+from topics.model.tables.change import change_topic
 from topics.spark.pipeline.progress import observe_records
 from topics.spark.routing import codes, conditions
 from topics.spark.routing.conditions import Columns, Compiled, Equality, Path

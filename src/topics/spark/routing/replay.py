@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topics.client import Client
 from topics.client.values import RouteInfo, TopicInfo
-from topics.model.change import change_topic
 from topics.model.errors import Conflict, InvalidRequest
+from topics.model.tables.change import change_topic
 from topics.spark.connector.archive_reader import Histories
 from topics.spark.connector.planning import PartitionState, first_at_or_after
 from topics.spark.connector.reading import DataLoss

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from topics.model.route import ChangePosition
+from topics.model.tables.route import ChangePosition
 
 
 class Target(Struct, frozen=True):

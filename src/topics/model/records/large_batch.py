@@ -21,7 +21,9 @@ from typing import TypeVar
 
 import msgspec
 
-from topics.model.batch import (
+from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from topics.model.limits import Limits
+from topics.model.records.batch import (
     PLAIN_OVERHEAD,
     AppendBody,
     AppendRecord,
@@ -35,12 +37,10 @@ from topics.model.batch import (
     record_columns,
     record_delays,
 )
-from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from topics.model.json_walk import JsonWalk, ValueTooLong
-from topics.model.limits import Limits
-from topics.model.page import SEPARATOR, Page, joined_columns, page_size
+from topics.model.records.json_walk import JsonWalk, ValueTooLong
+from topics.model.records.page import SEPARATOR, Page, joined_columns, page_size
+from topics.model.records.surrogates import cover_halves
 from topics.model.steps import Steps
-from topics.model.surrogates import cover_halves
 
 # A shorter body is decoded in one step, which takes 5 ms at most.
 LARGE_BODY_BYTES = 256 << 10

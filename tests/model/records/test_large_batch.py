@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topics.model import large_batch
-from topics.model.batch import Batch, decode_batch
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicsError
-from topics.model.large_batch import decode_large
 from topics.model.limits import Limits
-from topics.model.page import SEPARATOR, joined_columns, record_sizes
+from topics.model.records import large_batch
+from topics.model.records.batch import Batch, decode_batch
+from topics.model.records.large_batch import decode_large
+from topics.model.records.page import SEPARATOR, joined_columns, record_sizes
 from topics.model.steps import finish
 
 LIMITS = Limits()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.model.batch import decode_batch
 from topics.model.limits import Limits
-from topics.model.surrogates import cover_halves
+from topics.model.records.batch import decode_batch
+from topics.model.records.surrogates import cover_halves
 
 ESCAPES = [
     b"\\ud800",

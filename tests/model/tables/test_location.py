@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.model.location import Location, parse_location, parse_root
+from topics.model.tables.location import Location, parse_location, parse_root
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from topics.model.config import ConfigChange
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.limits import Limits
-from topics.model.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
-from topics.model.surrogates import cover_halves
+from topics.model.records.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
+from topics.model.records.surrogates import cover_halves
 
 # Bytes that a record counts besides its payload and the separator before it. The first record has no separator.
 PLAIN_OVERHEAD = RECORD_OVERHEAD - 1

@@ -3,7 +3,7 @@
 import pytest
 
 from topics.model.errors import InvalidRequest
-from topics.model.match import parse_match
+from topics.model.records.match import parse_match
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.model.page import Page, column, fold, make_page, page_times, part, record_sizes, split
+from topics.model.records.page import Page, column, fold, make_page, page_times, part, record_sizes, split
 
 Record = tuple[int, bytes, bytes, bytes, bytes]
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.model.change import Defaults, Events, change_topic, decode_changes, decode_large_changes, is_after
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicsError
 from topics.model.steps import finish
+from topics.model.tables.change import Defaults, Events, change_topic, decode_changes, decode_large_changes, is_after
 
 NOW = 1_700_000_000_000
 ROW = {"id": 7, "text": "hello"}

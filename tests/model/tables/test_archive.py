@@ -2,8 +2,8 @@
 
 import pytest
 
-from topics.model.archive import Archive, ArchivedTo, ArchiveOptions, check_archive
 from topics.model.errors import InvalidRequest
+from topics.model.tables.archive import Archive, ArchivedTo, ArchiveOptions, check_archive
 
 
 def test_progress_never_goes_back_within_an_epoch_or_to_an_older_one() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from topics.model.errors import InvalidRequest
-from topics.model.location import Location, parse_location
-from topics.model.table import check_location
+from topics.model.tables.location import Location, parse_location
+from topics.model.tables.table import check_location
 
 DEFAULT_FRESHNESS_MS = 10_000
 MIN_FRESHNESS_MS = 1000

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.model.batch import Batch, decode_batch, node_text
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.limits import Limits
-from topics.model.page import RECORD_OVERHEAD, record_sizes
-from topics.model.page import Page as ModelPage
+from topics.model.records.batch import Batch, decode_batch, node_text
+from topics.model.records.page import RECORD_OVERHEAD, record_sizes
+from topics.model.records.page import Page as ModelPage
 
 LIMITS = Limits()
 SMALL = Limits(

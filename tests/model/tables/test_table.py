@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from topics.model.errors import InvalidRequest
-from topics.model.table import Table, check_table
+from topics.model.tables.table import Table, check_table
 
 TABLE = Table("chat.messages", "push", None, ("id",), {"id": "bigint", "Text": "string"}, 1)
 

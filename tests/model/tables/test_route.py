@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from topics.model.route import ChangePosition, Route
+from topics.model.tables.route import ChangePosition, Route
 
 ROUTE = Route("orders", "Insert", "Full", 7, filter_expr='"a" > 1')
 

@@ -21,11 +21,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from xxhash import xxh3_64_digest
 
-from topics.model.batch import check_text
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from topics.model.json_walk import JsonWalk, ValueTooLong
-from topics.model.large_batch import MAX_FIELD_BYTES
 from topics.model.names import check_topic_name
+from topics.model.records.batch import check_text
+from topics.model.records.json_walk import JsonWalk, ValueTooLong
+from topics.model.records.large_batch import MAX_FIELD_BYTES
 from topics.model.steps import Steps, finish
 
 CHANGES = "changes:"

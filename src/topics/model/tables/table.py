@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import Struct
 
 from topics.model.errors import InvalidRequest
-from topics.model.location import Location, parse_location
+from topics.model.tables.location import Location, parse_location
 
 Kind = Literal["push", "delta", "postgres"]
 MaterializeMode = Literal["scd1", "scd2"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.model.errors import InvalidRequest
-from topics.model.json_walk import MAX_SPACE_BYTES, JsonWalk, ValueTooLong, entries_in_object, strings_in_list
+from topics.model.records.json_walk import MAX_SPACE_BYTES, JsonWalk, ValueTooLong, entries_in_object, strings_in_list
 
 VALUES = st.recursive(
     st.none()

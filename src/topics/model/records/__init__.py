@@ -1,0 +1,1 @@
+"""Records: the body of an append, pages, and the predicates over tags."""

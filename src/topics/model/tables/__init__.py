@@ -1,0 +1,1 @@
+"""Tables: locations, schemas, changes, routes and archives."""
