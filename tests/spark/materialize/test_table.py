@@ -119,6 +119,35 @@ def test_late_and_repeated_changes_without_positions(tmp_path: Path, together: b
     assert ranges(tmp_path / "scd2") == [(1, "a", 10, 20), (1, "b", 20, 30), (1, "c", 30, None), (2, "late", 40, 50)]
 
 
+def test_changes_without_effect_move_the_position(tmp_path: Path) -> None:
+    """Otherwise retention could remove them from the topic, and the next start would report their loss."""
+    topic = ChangeTopic()
+    topic.add("insert", 10, 1, v="a")
+    topic.add("insert", 10, 1, v="a")
+    topic.add("delete", 20, 2)
+    table = MaterializedTable(str(tmp_path), "scd1", TOPIC)
+    for change in topic.changes:
+        table.apply(1, [change])
+    assert MaterializedTable(str(tmp_path), "scd1", TOPIC).positions(1, [0]) == {0: 4}
+    assert current(tmp_path) == {1: {"id": 1, "v": "a"}}
+
+
+def test_deletes_are_kept_for_late_changes_of_a_week_and_then_removed(tmp_path: Path) -> None:
+    day_ms = 86_400_000
+    topic = ChangeTopic()
+    topic.add("insert", day_ms, 1, v="a")
+    topic.add("delete", 2 * day_ms, 1)
+    table = MaterializedTable(str(tmp_path / "t"), "scd1", TOPIC)
+    table.apply(1, topic.changes)
+    topic.add("delete", 8 * day_ms, 2)
+    topic.add("update", day_ms, 1, v="late")
+    table.apply(1, topic.changes)
+    assert current(tmp_path / "t") == {}
+    topic.add("delete", 10 * day_ms, 3)
+    table.apply(1, topic.changes)
+    assert [row["id"] for row in rows(tmp_path / "t_deletes")] == [2, 3]
+
+
 def test_with_positions_the_order_of_the_topic_decides_even_if_a_clock_was_set_back(tmp_path: Path) -> None:
     topic = ChangeTopic()
     topic.add("insert", 100, 1, 1, v="a")

@@ -13,13 +13,14 @@ Changes below that are skipped, so a batch may be applied again by any driver. T
 the same transaction, and Delta refuses the second commit.
 
 A key that is not in the scd1 table may have been deleted by a change that is newer than a late one. For sources without
-positions the times of deletes are therefore kept for DELETES_KEPT_DAYS in a second table, at `<uri>_deletes`. It is written
-first and holds nothing that a second attempt would not write again.
+positions the times of deletes are therefore kept in a second table, at `<uri>_deletes`, for DELETE_RETENTION_DAYS. A change
+that is later than that counts as new. The second table is written first, and a second attempt writes the same rows.
 """
 
 import datetime
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,7 +35,7 @@ from topics.spark.materialize.columns import TIMESTAMP, inferred_type, named_typ
 from topics.spark.materialize.versions import ChangeEvent, Key, Row, RowVersions, Version
 
 MODES = ("scd1", "scd2")
-DELETES_KEPT_DAYS = 7
+DELETE_RETENTION_DAYS = 7
 MAX_COMMIT_RETRIES = 20
 _MODE_PROPERTY = "topics.mode"
 _KEY_PROPERTY = "topics.key"
@@ -83,6 +84,8 @@ class MaterializedTable:
         self._topic = topic
         self._declared = declared or {}
         self._table: Any = _opened(self._uri)
+        # Deletes before this time have been removed.
+        self._deletes_since: datetime.datetime | None = None
         if self._table is not None:
             found = self._table.metadata().configuration.get(_MODE_PROPERTY)
             if found != mode:
@@ -165,13 +168,6 @@ class MaterializedTable:
             return []
         return _rows_of(_dataset(f"{self._uri}_deletes", table), self.key_columns, keys, set())
 
-    def forget_old_deletes(self, now: datetime.datetime) -> None:
-        """Remove deletes that are older than DELETES_KEPT_DAYS. A change that is later than that counts as new."""
-        table = _opened(f"{self._uri}_deletes")
-        if table is not None:
-            oldest = now - datetime.timedelta(days=DELETES_KEPT_DAYS)
-            table.delete(f"_ts < '{oldest.isoformat()}'")
-
     # Writing.
 
     def _create(self, changes: list[Change]) -> None:
@@ -218,6 +214,7 @@ class MaterializedTable:
 
     def _write_deletes(self, folded: "_Fold") -> None:
         from deltalake import DeltaTable
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
         if not folded.deleted:
             return
@@ -225,10 +222,29 @@ class MaterializedTable:
         schema = pa.schema([*[self.source_schema.field(name) for name in keys], *_OWN["scd1"]])
         source = _table(folded.deleted, schema)
         uri = f"{self._uri}_deletes"
-        if _opened(uri) is None:
-            DeltaTable.create(uri, schema, mode="ignore", description=f"deletes of {self._topic}")
-        merge = DeltaTable(uri).merge(source, _same(keys), source_alias="s", target_alias="t")
-        merge.when_matched_update_all("s._ts > t._ts").when_not_matched_insert_all().execute()
+        try:
+            if _opened(uri) is None:
+                DeltaTable.create(uri, schema, mode="ignore", description=f"deletes of {self._topic}")
+            table = DeltaTable(uri)
+            merge = table.merge(source, _same(keys), source_alias="s", target_alias="t")
+            merge.when_matched_update_all("s._ts > t._ts").when_not_matched_insert_all().execute()
+            self._remove_old_deletes(table, max([row["_ts"] for row in folded.deleted]))
+        except CommitFailedError as error:
+            raise Overtaken(f"{uri}: another driver has written deletes ({one_line(error)})") from error
+        except (DeltaError, OSError) as error:
+            raise MaterializeError(f"cannot write to {uri}: {one_line(error)}") from error
+
+    def _remove_old_deletes(self, table: Any, newest: datetime.datetime) -> None:
+        """Remove deletes that are more than DELETE_RETENTION_DAYS older than `newest`, at most once for each day of changes.
+
+        The times of the changes count, not the clock: old changes that are replayed have late ones among them, too. A time in
+        the future counts as now.
+        """
+        newest = min(newest, datetime.datetime.now(datetime.UTC))
+        since = newest - datetime.timedelta(days=DELETE_RETENTION_DAYS)
+        if self._deletes_since is None or since - self._deletes_since >= datetime.timedelta(days=1):
+            table.delete(f"_ts < '{since.isoformat()}'")
+            self._deletes_since = since
 
     def _write(self, epoch: int, changes: list[Change], folded: "_Fold") -> Applied:
         from deltalake import CommitProperties, Transaction
@@ -255,12 +271,18 @@ class MaterializedTable:
             merge = merge.when_not_matched_insert(
                 {_quoted(name): value for name, value in columns.items()}, predicate="NOT s._remove"
             )
-            try:
-                merge.execute()
-            except CommitFailedError as error:
-                raise Overtaken(f"{self._uri}: another driver has applied changes ({one_line(error)})") from error
-            except (DeltaError, OSError) as error:
-                raise MaterializeError(f"cannot write to {self._uri}: {one_line(error)}") from error
+            commit: Callable[[], Any] = merge.execute
+        else:
+            # Nothing to write: only the position moves. Retention may remove these changes from the topic now.
+            commit = partial(
+                self._table.create_write_transaction, [], "append", self.schema, commit_properties=properties
+            )
+        try:
+            commit()
+        except CommitFailedError as error:
+            raise Overtaken(f"{self._uri}: another driver has applied changes ({one_line(error)})") from error
+        except (DeltaError, OSError) as error:
+            raise MaterializeError(f"cannot write to {self._uri}: {one_line(error)}") from error
         self._table.update_incremental()
         return Applied(len(changes), len(upserts), len(removed), int(self._table.version()))
 
