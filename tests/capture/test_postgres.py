@@ -396,6 +396,47 @@ def test_a_publication_without_the_table_is_repaired_with_a_new_snapshot(watch: 
     assert table.replayed() == table.rows() == {1: 1, 2: 2}
 
 
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("ALTER PUBLICATION {p} SET (publish = 'insert')", "some operations"),
+        ("ALTER PUBLICATION {p} SET TABLE {{t}} WHERE (id > 1)", "some rows"),
+        ("ALTER PUBLICATION {p} SET TABLE {{t}} (id)", "some columns"),
+    ],
+)
+def test_a_publication_that_leaves_out_changes_is_refused_until_it_is_dropped(
+    watch: Callable[..., Watched], statement: str, reason: str
+) -> None:
+    table = watch()
+    table.sql("INSERT INTO {t} VALUES (1, 1)")
+    table.capture()
+    table.sql(statement.format(p=table.options.slot_name), "UPDATE {t} SET n = 2")
+    with pytest.raises(Conflict, match=f"publication {table.options.slot_name} leaves out {reason}"):
+        table.capture()
+    table.sql(f"DROP PUBLICATION {table.options.slot_name}")
+    table.capture()
+    assert table.replayed() == table.rows() == {1: 2}
+
+
+def test_a_partitioned_table_whose_partitions_are_published_by_their_own_names_is_refused(
+    watch: Callable[..., Watched],
+) -> None:
+    table = watch()
+    table.sql(
+        "DROP TABLE {t}",
+        "CREATE TABLE {t} (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)",
+        "CREATE TABLE {t}_low PARTITION OF {t} FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO {t} VALUES (1, 1)",
+    )
+    table.capture()
+    table.sql("INSERT INTO {t} VALUES (2, 2)")
+    table.capture()
+    assert table.replayed() == table.rows() == {1: 1, 2: 2}
+    table.sql(f"ALTER PUBLICATION {table.options.slot_name} SET (publish_via_partition_root = false)")
+    with pytest.raises(Conflict, match="leaves out changes of partitions"):
+        table.capture()
+
+
 def test_a_capture_started_before_table_ids_were_stored_continues_without_a_snapshot(
     watch: Callable[..., Watched],
 ) -> None:
