@@ -59,9 +59,10 @@ async def test_disconnect_ends_the_poll(house: House, poll: str) -> None:
 @in_house()
 async def test_stop_of_the_server_answers_the_poll(house: House, poll: str) -> None:
     client = await waiting(house, poll)
-    for each in list(house.broker.polls):
-        each.finish()
+    house.broker.finish_polls()
     assert (await client.answer()).status == 200
+    # One that comes later does not wait.
+    assert (await client.ask(raw(*WAITING[poll]))).status == 200
     assert not house.broker.polls
 
 

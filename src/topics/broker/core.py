@@ -96,6 +96,8 @@ class Core:
         self.archives_in_flight: set[str] = set()
         # Requests that wait for something to read; a stopping server answers them.
         self.polls: set[Poll] = set()
+        # The server stops: a request that would wait is answered at once.
+        self.polls_finished = False
         # By topic id: callbacks for every write to the topic.
         self.watchers: dict[int, dict[Callable[[], None], None]] = {}
         self._woken: dict[int, None] = {}
@@ -133,6 +135,11 @@ class Core:
                 detail={"partitions": len(topic.partitions)},
             )
         return topic.partitions[number]
+
+    def finish_polls(self) -> None:
+        """Answer all requests that wait, and from now on at once those that would wait."""
+        self.polls_finished = True
+        run_each([poll.finish for poll in self.polls])
 
     def touch(self, topic: Topic) -> None:
         """The topic is being read: that raises its priority for a while."""

@@ -309,16 +309,14 @@ def test_a_stopping_server_answers_waiting_claims() -> None:
     bench = queue()
     answers, _ = bench.start_claim(wait_ms=1000)
     bench.runtime.run()
-    for poll in list(bench.broker.polls):
-        poll.finish()
+    bench.broker.finish_polls()
     assert jobs_of(answers) == []
 
 
 def test_a_stopping_server_answers_claims_of_its_last_turn() -> None:
     bench = queue()
     answers, _ = bench.start_claim(wait_ms=1000)
-    for poll in list(bench.broker.polls):
-        poll.finish()
+    bench.broker.finish_polls()
     bench.runtime.run()
     assert jobs_of(answers) == []
     assert not bench.broker.polls

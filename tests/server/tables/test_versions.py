@@ -56,8 +56,6 @@ async def test_version_change_wakes_only_the_polls_on_that_version(house: House)
     answers = await asyncio.gather(*asks[2:])
     assert [[each["topic"] for each in answer.json["archives"]] for answer in answers] == [["t"], ["t"]]
     assert watchers(house) == 2
-    # As a stopping server does.
-    for poll in list(house.broker.polls):
-        poll.finish()
+    house.broker.finish_polls()
     assert [answer.json["version"] for answer in await asyncio.gather(*asks[:2])] == [0, 0]
     assert (watchers(house), house.broker.polls) == (0, set())

@@ -1,6 +1,7 @@
 """ClaimWaiters: the claims and connections that wait for jobs of one partition.
 
     waiters.add(claimer)        wait; the first one registers the object with its host
+    waiters.wait(claim)         the same with a long poll, which ends when the claim is served
     waiters.remove(claimer)     stop waiting; the last one unregisters it
     waiters.notify()            jobs or capacity may have become free: serve all claimers at the end of this turn
     waiters.set_timer()         the next deadline or delay may have changed
@@ -13,11 +14,12 @@ the next time at which a lease or a delay ends.
 from collections.abc import Callable
 from typing import Protocol
 
+from topics.broker.long_poll import LongPoll
 from topics.broker.queues.claims import Claim, Claimer, ClaimResult
 from topics.engine.leases.lease import Leases
 from topics.engine.partitions.partition import Partition
 from topics.engine.topics.topic import Topic
-from topics.model.errors import topic_not_found
+from topics.model.errors import TopicsError, topic_not_found
 from topics.runtime.interface import Runtime, Timer
 from topics.runtime.replies import call
 
@@ -39,9 +41,7 @@ class ClaimHost(Protocol):
     def waiting_ended(self, waiters: "ClaimWaiters") -> None:
         """The last claimer has left."""
 
-    def claim_waits(self, claim: Claim) -> None: ...
-
-    def claim_stops_waiting(self, claim: Claim) -> None: ...
+    def long_poll(self, answer: Callable[[], None], refuse: Callable[[TopicsError], None]) -> LongPoll: ...
 
 
 class ClaimWaiters:
@@ -62,12 +62,6 @@ class ClaimWaiters:
     def __len__(self) -> int:
         return len(self._claimers)
 
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        return self._runtime.call_later(delay_ms, callback)
-
-    def empty_result(self) -> ClaimResult:
-        return ClaimResult(self.topic, None, [], self._leases.ready(self.partition.count))
-
     def add(self, claimer: Claimer) -> None:
         """Wait for jobs. Has no effect for a claimer that waits already."""
         if claimer in self._claimers:
@@ -76,16 +70,24 @@ class ClaimWaiters:
             self._host.waiting_began(self)
             self._leases.on_jobs_freed = self.notify
         self._claimers[claimer] = None
-        if isinstance(claimer, Claim):
-            self._host.claim_waits(claimer)
+
+    def wait(self, claim: Claim, wait_ms: int | None = None) -> None:
+        """Wait until the claim is served, for `wait_ms` at most from the first call with a time."""
+        if claim.poll is None:
+
+            def answer() -> None:
+                claim.deliver(ClaimResult(self.topic, None, [], self._leases.ready(self.partition.count)))
+
+            claim.wait(self._host.long_poll(answer, claim.fail))
+            self.add(claim)
+            claim.poll.on_end(lambda: self.remove(claim))
+        claim.poll.wait(wait_ms)
 
     def remove(self, claimer: Claimer) -> None:
         """Stop waiting. Has no effect for a claimer that does not wait."""
         if claimer not in self._claimers:
             return
         del self._claimers[claimer]
-        if isinstance(claimer, Claim):
-            self._host.claim_stops_waiting(claimer)
         if not self._claimers:
             self._leases.on_jobs_freed = None
             for timer in (self._window, self._timer):
@@ -97,7 +99,7 @@ class ClaimWaiters:
     def open_window(self) -> None:
         """Start the claim window, if none is open. Its end serves all claimers that wait then."""
         if self._window is None:
-            self._window = self.call_later(self.topic.config.claim_jitter_ms, self._close_window)
+            self._window = self._runtime.call_later(self.topic.config.claim_jitter_ms, self._close_window)
 
     def notify(self) -> None:
         """Jobs or capacity may have become free: serve once, at the end of this turn or of the claim window."""
@@ -118,7 +120,7 @@ class ClaimWaiters:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due = due
-        self._timer = self.call_later(max(1, due - self._runtime.now_ms()), self._on_timer)
+        self._timer = self._runtime.call_later(max(1, due - self._runtime.now_ms()), self._on_timer)
 
     def topic_changed(self) -> None:
         """Records were appended to the topic, or it was deleted."""

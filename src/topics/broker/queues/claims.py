@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from topics.broker.long_poll import LongPoll
 from topics.engine.leases.delivery import Delivery
 from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError
-from topics.runtime.interface import Timer
 from topics.runtime.replies import call
 
 
@@ -57,7 +57,7 @@ class ClaimState(Enum):
 
     # Served at the end of the turn, or when it is registered at its `ClaimWaiters`.
     PENDING = "pending"
-    # Registered at the `ClaimWaiters` of its partition.
+    # Waits at the `ClaimWaiters` of its partition with a long poll.
     WAITING = "waiting"
     # Has its jobs; the reply waits for the log.
     LEASED = "leased"
@@ -67,18 +67,6 @@ class ClaimState(Enum):
 
 # An attribute of an enumeration takes 40 ns, and every claim needs this one.
 ENDED = ClaimState.ENDED
-
-
-class WaitingList(Protocol):
-    """The part of `ClaimWaiters` that a claim uses."""
-
-    def add(self, claimer: Claimer) -> None: ...
-
-    def remove(self, claimer: Claimer) -> None: ...
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer: ...
-
-    def empty_result(self) -> ClaimResult: ...
 
 
 class Claim(Struct, eq=False):
@@ -93,8 +81,8 @@ class Claim(Struct, eq=False):
     reply: ReplyClaims
     state: ClaimState = ClaimState.PENDING
     connection_jobs: set[int] | None = None
-    _waiters: WaitingList | None = None
-    _timer: Timer | None = None
+    # While it waits: ends with the wait, and ends the wait.
+    poll: LongPoll | None = None
 
     def capacity(self) -> int:
         return self.max_jobs if self.state in (ClaimState.PENDING, ClaimState.WAITING) else 0
@@ -106,12 +94,6 @@ class Claim(Struct, eq=False):
         if self.state is not ENDED:
             call(self.reply, [(self.end(), error)])
 
-    def finish(self) -> None:
-        """Answer now without jobs, if it waits; a claim that waits for the end of the turn is answered then."""
-        self.wait_ms = 0
-        if self.state is not ENDED and self._waiters is not None:
-            self.deliver(self._waiters.empty_result())
-
     def cancel(self) -> None:
         """The client has disconnected: do not reply."""
         self.end()
@@ -119,21 +101,15 @@ class Claim(Struct, eq=False):
     def end(self) -> Any:
         """Stop waiting. Return the context; the caller must reply to it."""
         self.state = ENDED
-        if self._waiters is not None:
-            self._stop_waiting()
+        self._stop_waiting()
         # Break the reference cycle of request and claim, so that they are freed without the garbage collector.
         context, self.context = self.context, None
         return context
 
-    def wait(self, waiters: WaitingList) -> None:
-        """Wait for jobs. `start_timer` limits the time."""
+    def wait(self, poll: LongPoll) -> None:
+        """Wait for jobs."""
         self.state = ClaimState.WAITING
-        self._waiters = waiters
-        waiters.add(self)
-
-    def start_timer(self) -> None:
-        if self._timer is None and self._waiters is not None:
-            self._timer = self._waiters.call_later(self.wait_ms, self.finish)
+        self.poll = poll
 
     def leased(self) -> None:
         """It has its jobs and waits for the log only."""
@@ -141,7 +117,6 @@ class Claim(Struct, eq=False):
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._waiters is not None:
-            self._waiters.remove(self)
+        poll, self.poll = self.poll, None
+        if poll is not None:
+            poll.end()

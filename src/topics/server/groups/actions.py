@@ -28,11 +28,11 @@ from topics.broker.groups.groups import (
     pin,
     seek,
 )
+from topics.broker.long_poll import LongPoll
 from topics.engine.groups.group_requests import Offset, Seek, Start, Timestamp, check_group, dropped_group, start_offset
 from topics.model.config import check_u64
 from topics.model.errors import TopicsError, topic_not_found
 from topics.server.http import Request
-from topics.server.long_poll import LongPoll
 
 
 def acknowledge(
@@ -98,6 +98,7 @@ class GroupPoll:
         "_poll",
         "_polling",
         "_received",
+        "_request",
         "_session_ms",
         "_start",
         "_topic",
@@ -123,6 +124,7 @@ class GroupPoll:
         received: dict[int, int] | None = None,
     ) -> None:
         self._broker = broker
+        self._request = request
         self._received = received or {}
         self._answer = answer
         self._topic = topic
@@ -134,7 +136,7 @@ class GroupPoll:
         self._session_ms = session_ms
         self._until_ms = broker.runtime.perf() * 1000 + wait_ms
         self._polling: Member | None = None
-        self._poll = LongPoll(broker, request, lambda: self._send(self._nothing()), refuse)
+        self._poll = LongPoll(broker, lambda: self._send(self._nothing()), refuse)
         self._poll.on_end(self._end_session)
 
     def begin(self) -> None:
@@ -154,7 +156,7 @@ class GroupPoll:
         else:
             self._wanted = _free_partition(broker, topic, group, self._wanted)
             partitions = [topic.partitions[self._wanted]]
-        self._poll.cancel_on_disconnect()
+        self._request.on_disconnect(self._poll.end)
         if self._poll.over:
             return
         try:

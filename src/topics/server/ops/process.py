@@ -20,7 +20,6 @@ from topics.broker.durability.data_directory import DataDirectory, DirectoryInUs
 from topics.broker.durability.recovery import Recovered
 from topics.model.errors import CorruptStorage
 from topics.runtime.loop_runtime import LoopRuntime
-from topics.runtime.replies import run_each
 from topics.server.application import TopicsApplication
 from topics.server.auth.authentication import Authority
 from topics.server.auth.login import Users, warn_about_users
@@ -97,7 +96,7 @@ async def serve(
         service.stopping = True
         service.throttle.stop()
         service.sampler.stop()
-        run_each([poll.finish for poll in broker.polls])
+        broker.finish_polls()
         await listener.stop(grace=settings.drain_ms / 1000)
         stopped: asyncio.Future[bool] = loop.create_future()
         broker.stop(stopped.set_result)

@@ -6,12 +6,14 @@ A version rises with every change and is never used twice: readers with the same
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from topics.broker.core import Version
+from topics.broker.long_poll import LongPoll
 from topics.server.limits import wait_ms
-from topics.server.long_poll import LongPoll
 from topics.server.operations import Call
+from topics.server.responses import send_error
 
 
 def answer_version(call: Call[Any, Any], version: Version, answer: Callable[[], None]) -> None:
@@ -22,7 +24,7 @@ def answer_version(call: Call[Any, Any], version: Version, answer: Callable[[], 
     if call.query.version != version.now or not waits_ms:
         answer()
         return
-    poll = LongPoll(call.broker, call.request, answer)
+    poll = LongPoll(call.broker, answer, partial(send_error, call.request))
     poll.watch_version(version)
     poll.wait(waits_ms)
-    poll.cancel_on_disconnect()
+    call.request.on_disconnect(poll.end)

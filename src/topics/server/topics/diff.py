@@ -4,12 +4,14 @@ A topic may be named by its alias.
 """
 
 import logging
+from functools import partial
 
 import msgspec
 
 from topics.api.operations import BY_NAME
 from topics.api.topics import DiffBody
 from topics.broker.broker import Broker
+from topics.broker.long_poll import LongPoll
 from topics.broker.topics.bulk_read import (
     DEFAULT_PAGE_RECORDS,
     MAX_PAGE_BYTES,
@@ -35,7 +37,6 @@ from topics.server.decoding import (
 from topics.server.http import Request
 from topics.server.http.media_types import ARROW, JSON, preferred
 from topics.server.limits import at_most, read_bytes, read_records, wait_ms
-from topics.server.long_poll import LongPoll
 from topics.server.operations import serves
 from topics.server.responses import elapsed_ms, encode, send_error
 from topics.server.routing import Handler
@@ -198,14 +199,14 @@ class PendingRead:
         self._topic = answer.topic
         self._scanning = False
         self._waits = wait_ms > 0
-        self._poll = LongPoll(broker, request, lambda: send_diff(broker, request, self._answer))
+        self._poll = LongPoll(broker, lambda: send_diff(broker, request, self._answer), partial(send_error, request))
         if self._waits:
             self._poll.watch(self._topic, self._look)
             self._poll.wait(wait_ms, self._timed_out)
         else:
             self._poll.wait()
         self._scan_on()
-        self._poll.cancel_on_disconnect()
+        request.on_disconnect(self._poll.end)
 
     def _look(self) -> None:
         """Records were appended. A scan reads up to the tail anyway."""

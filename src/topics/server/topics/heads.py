@@ -17,12 +17,12 @@ from typing import Any
 
 from topics.api.topics import HeadsBody
 from topics.broker.broker import Broker, Topic
+from topics.broker.long_poll import LongPoll
 from topics.model.errors import InvalidRequest
 from topics.server.http import Request
 from topics.server.limits import wait_ms
-from topics.server.long_poll import LongPoll
 from topics.server.operations import Call, handles
-from topics.server.responses import send
+from topics.server.responses import send, send_error
 
 # Describing one takes some microseconds for each of its partitions.
 MAX_DESCRIBED_TOPICS = 500
@@ -45,7 +45,7 @@ def post_heads(call: Call[HeadsBody, None]) -> None:
 
 def _wait(broker: Broker, request: Request, known: Known, waits_ms: int) -> None:
     """Answer when one of the topics has moved, or when the time is over."""
-    poll = LongPoll(broker, request, lambda: _send(broker, request, known))
+    poll = LongPoll(broker, lambda: _send(broker, request, known), partial(send_error, request))
 
     def look(topic: Topic) -> None:
         # A topic that was created again is not watched, so its first change would be missed.
@@ -57,7 +57,7 @@ def _wait(broker: Broker, request: Request, known: Known, waits_ms: int) -> None
         topic = broker.topic(name)
         poll.watch(topic, partial(look, topic))
     poll.wait(waits_ms)
-    poll.cancel_on_disconnect()
+    request.on_disconnect(poll.end)
 
 
 def _moved(broker: Broker, name: str, known: dict[int, int]) -> bool:
