@@ -23,8 +23,8 @@ from topics.archive.rows import DAY_US
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
 # Columns with statistics in the files. Texts have none: no query filters by a range of texts, and they may be long.
-_IN_FILES = ("partition", "epoch", "seq", "ts", "gap_from")
-_TEXT_MOST = 32
+_COLUMNS_WITH_STATISTICS = ("partition", "epoch", "seq", "ts", "gap_from")
+MAX_BOUND_CHARS = 32
 _LAST_CHARACTER = "\U0010ffff"
 _EPOCH_DAY = datetime.date(1970, 1, 1)
 
@@ -56,8 +56,8 @@ class FileWriter:
             return
         self.rows += rows.num_rows
         times = rows.column("ts").cast(pa.int64())
-        edges = pc.min_max(times).as_py()
-        first, last = edges["min"] // DAY_US, edges["max"] // DAY_US
+        bounds = pc.min_max(times).as_py()
+        first, last = bounds["min"] // DAY_US, bounds["max"] // DAY_US
         if first == last:
             self._day(first).add(rows)
             return
@@ -89,7 +89,7 @@ class _DayFile:
         self._path = path
         self._date = date
         # The Delta log has no bounds for binary columns.
-        self._measured = [field.name for field in schema if field.type != pa.binary()]
+        self._bounded_columns = [field.name for field in schema if field.type != pa.binary()]
         self._sink = place.create(path)
         texts = [field.name for field in schema if field.type in (pa.string(), pa.binary())]
         try:
@@ -100,24 +100,24 @@ class _DayFile:
                 compression_level=1,
                 # Payloads rarely repeat: building a dictionary costs a pass and it is then discarded.
                 use_dictionary=[name for name in texts if name not in ("data", "meta")],
-                write_statistics=[name for name in _IN_FILES if name in schema.names],
+                write_statistics=[name for name in _COLUMNS_WITH_STATISTICS if name in schema.names],
             )
         except BaseException:
             place.remove(path)
             raise
-        self._waiting: list[Any] = []
-        self._waiting_rows = 0
-        self._waiting_bytes = 0
+        self._buffer: list[Any] = []
+        self._buffered_rows = 0
+        self._buffered_bytes = 0
         self._rows = 0
-        self._least: dict[str, Any] = {}
-        self._most: dict[str, Any] = {}
-        self._missing = dict.fromkeys(schema.names, 0)
+        self._minimums: dict[str, Any] = {}
+        self._maximums: dict[str, Any] = {}
+        self._null_counts = dict.fromkeys(schema.names, 0)
 
     def add(self, rows: Any) -> None:
-        self._waiting.append(rows)
-        self._waiting_rows += rows.num_rows
-        self._waiting_bytes += rows.nbytes
-        if self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= ROW_GROUP_BYTES:
+        self._buffer.append(rows)
+        self._buffered_rows += rows.num_rows
+        self._buffered_bytes += rows.nbytes
+        if self._buffered_rows >= ROW_GROUP_ROWS or self._buffered_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def close(self) -> Added:
@@ -137,27 +137,27 @@ class _DayFile:
         self._place.remove(self._path)
 
     def _flush(self) -> None:
-        if not self._waiting_rows:
+        if not self._buffered_rows:
             return
-        group = pa.concat_tables(self._waiting)
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        group = pa.concat_tables(self._buffer)
+        self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._rows += group.num_rows
-        for name in self._missing:
-            self._missing[name] += group.column(name).null_count
-        for name in self._measured:
+        for name in self._null_counts:
+            self._null_counts[name] += group.column(name).null_count
+        for name in self._bounded_columns:
             column = group.column(name)
-            edges = pc.min_max(column.cast(pa.int64()) if name == "ts" else column).as_py()
-            if edges["min"] is not None:
-                self._least[name] = min(edges["min"], self._least.get(name, edges["min"]))
-                self._most[name] = max(edges["max"], self._most.get(name, edges["max"]))
+            bounds = pc.min_max(column.cast(pa.int64()) if name == "ts" else column).as_py()
+            if bounds["min"] is not None:
+                self._minimums[name] = min(bounds["min"], self._minimums.get(name, bounds["min"]))
+                self._maximums[name] = max(bounds["max"], self._maximums.get(name, bounds["max"]))
 
     def _stats(self) -> str:
         stats = {
             "numRecords": self._rows,
-            "minValues": {name: _at_least(name, value) for name, value in self._least.items()},
-            "maxValues": {name: _at_most(name, value) for name, value in self._most.items()},
-            "nullCount": self._missing,
+            "minValues": {name: _lower_bound(name, value) for name, value in self._minimums.items()},
+            "maxValues": {name: _upper_bound(name, value) for name, value in self._maximums.items()},
+            "nullCount": self._null_counts,
         }
         return msgspec.json.encode(stats).decode()
 
@@ -165,18 +165,18 @@ class _DayFile:
 # The log stores times in milliseconds and truncated texts. Bounds are rounded outwards, so that no file is skipped wrongly.
 
 
-def _at_least(name: str, value: Any) -> Any:
+def _lower_bound(name: str, value: Any) -> Any:
     if name == "ts":
         return _time(value)
-    return value[:_TEXT_MOST] if isinstance(value, str) else value
+    return value[:MAX_BOUND_CHARS] if isinstance(value, str) else value
 
 
-def _at_most(name: str, value: Any) -> Any:
+def _upper_bound(name: str, value: Any) -> Any:
     if name == "ts":
         return _time(value + 999)
-    if not isinstance(value, str) or len(value) <= _TEXT_MOST or value[_TEXT_MOST] == _LAST_CHARACTER:
+    if not isinstance(value, str) or len(value) <= MAX_BOUND_CHARS or value[MAX_BOUND_CHARS] == _LAST_CHARACTER:
         return value
-    return value[:_TEXT_MOST] + _LAST_CHARACTER
+    return value[:MAX_BOUND_CHARS] + _LAST_CHARACTER
 
 
 def _time(value_us: int) -> str:

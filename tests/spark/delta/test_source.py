@@ -15,13 +15,13 @@ from topics.model.tables.change import Defaults, parse_change
 from topics.spark.delta import log as delta_log
 from topics.spark.delta import source as delta_source
 from topics.spark.delta.events import EventEncoder, hashed_partition
-from topics.spark.delta.log import FeedLost, FeedTrouble, ranges_text
+from topics.spark.delta.log import FeedError, FeedLost, ranges_text
 from topics.spark.delta.values import encode, json_values
 
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_source, "REST_SECONDS", 0)
+    monkeypatch.setattr(delta_source, "POLL_INTERVAL_S", 0)
 
 
 @pytest.fixture
@@ -244,14 +244,14 @@ def _between(feed: Feed, orders: LakeTable) -> tuple[dict[str, Any], dict[str, A
 
 def test_a_missing_table_feed_or_key_is_refused_with_the_reason(tmp_path: Path, orders: LakeTable) -> None:
     write_deltalake(str(tmp_path / "plain"), pa.table({"id": [1]}))
-    with pytest.raises(FeedTrouble, match=r"no change data feed\. Set its property delta.enableChangeDataFeed to true"):
+    with pytest.raises(FeedError, match=r"no change data feed\. Set its property delta.enableChangeDataFeed to true"):
         Feed(str(tmp_path / "plain")).step()
-    with pytest.raises(FeedTrouble, match=r"there is no Delta table to read at .*nothing"):
+    with pytest.raises(FeedError, match=r"there is no Delta table to read at .*nothing"):
         Feed(str(tmp_path / "nothing")).step()
-    with pytest.raises(FeedTrouble, match=r"key column order_id is not among the columns .*\(id, v\)"):
+    with pytest.raises(FeedError, match=r"key column order_id is not among the columns .*\(id, v\)"):
         Feed(orders.uri, key=("order_id",)).step()
     orders.append({"id": pa.array([None], pa.int64()), "v": ["no key"]})
-    with pytest.raises(FeedTrouble, match="version 1 has a row whose key column id is null"):
+    with pytest.raises(FeedError, match="version 1 has a row whose key column id is null"):
         Feed(orders.uri).step()
 
 
@@ -261,7 +261,7 @@ def test_a_feed_that_was_off_for_some_versions_is_refused(orders: LakeTable) -> 
     orders.delta.alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
     orders.delta.update(updates={"v": "'unseen'"})
     orders.delta.alter.set_table_properties(FEED)
-    with pytest.raises(FeedTrouble, match="was turned off with version 1: later changes"):
+    with pytest.raises(FeedError, match="was turned off with version 1: later changes"):
         list(feed.all())
 
 
@@ -277,13 +277,13 @@ def test_another_table_at_the_same_location_is_refused(orders: LakeTable, tmp_pa
     shutil.copytree(kept, orders.uri)
     older = Feed(orders.uri)
     older.offset = offset
-    with pytest.raises(FeedTrouble, match="at version 0, but version 1 was read before"):
+    with pytest.raises(FeedError, match="at version 0, but version 1 was read before"):
         older.step()
     shutil.rmtree(orders.uri)
     LakeTable(Path(orders.uri), {"id": [1], "v": ["new"]})
     another = Feed(orders.uri)
     another.offset = offset
-    with pytest.raises(FeedTrouble, match="not the one that was read before"):
+    with pytest.raises(FeedError, match="not the one that was read before"):
         another.step()
 
 

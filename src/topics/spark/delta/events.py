@@ -12,11 +12,11 @@ from msgspec import Raw, Struct
 from xxhash import xxh64_intdigest
 
 from topics.model.tables.change import canonical_key
-from topics.spark.delta.log import FeedTrouble
+from topics.spark.delta.log import FeedError
 from topics.spark.delta.values import encode, json_values, without_views
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
-_MARKS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+_FEED_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 
 class Event(Struct):
@@ -37,7 +37,7 @@ class EventEncoder(Struct, frozen=True):
         """Yield the events of all versions in the batches, in the order of the versions. Holds all rows in memory."""
         versions: dict[int, _Changed] = {}
         for batch in batches:
-            rows = self._rows(batch, [name for name in batch.schema.names if name not in _MARKS])
+            rows = self._rows(batch, [name for name in batch.schema.names if name not in _FEED_COLUMNS])
             numbers = batch.column(COMMIT_VERSION).to_pylist()
             kinds = batch.column(CHANGE_TYPE).to_pylist()
             times = batch.column(COMMIT_TIMESTAMP).cast("int64").to_pylist()
@@ -50,24 +50,24 @@ class EventEncoder(Struct, frozen=True):
                 changed.add(self._canonical(key), kind, row)
         for number in sorted(versions):
             changed = versions[number]
-            about = {"name": self.source, "version": number, "table": self.table}
+            origin = {"name": self.source, "version": number, "table": self.table}
             for canonical, images in changed.by_key.items():
                 for op, before, after in images.changes():
-                    yield self._event(op, changed.ts, canonical, before, after, about)
+                    yield self._event(op, changed.ts, canonical, before, after, origin)
 
     def inserts(self, batch: Any, version: int, ts: int, *, snapshot: bool) -> Iterator[Event]:
         """Yield an insert for each row of a batch."""
-        about: dict[str, Any] = {"name": self.source, "version": version, "table": self.table}
+        origin: dict[str, Any] = {"name": self.source, "version": version, "table": self.table}
         if snapshot:
-            about["snapshot"] = True
+            origin["snapshot"] = True
         for row in self._rows(batch, batch.schema.names):
             canonical = self._canonical(self._key(row, version))
-            yield self._event("insert", ts, canonical, None, row, about)
+            yield self._event("insert", ts, canonical, None, row, origin)
 
     def truncates(self, version: int, ts: int, partitions: int) -> Iterator[Event]:
         """Yield one truncate for each partition: it cancels all earlier events."""
-        about = {"name": self.source, "version": version, "table": self.table, "snapshot": True}
-        data = encode({"op": "truncate", "ts": ts, "key": None, "before": None, "after": None, "source": about})
+        origin = {"name": self.source, "version": version, "table": self.table, "snapshot": True}
+        data = encode({"op": "truncate", "ts": ts, "key": None, "before": None, "after": None, "source": origin})
         for partition in range(partitions):
             yield Event(data, _key_for(partition, partitions))
 
@@ -78,7 +78,7 @@ class EventEncoder(Struct, frozen=True):
         if slices == 1:
             return batch
         self._check_columns(batch.schema.names)
-        columns = [_texts(batch.column(name)) for name in self.key_columns]
+        columns = [_key_texts(batch.column(name)) for name in self.key_columns]
         keys = columns[0] if len(columns) == 1 else ["\x1f".join(map(str, key)) for key in zip(*columns, strict=True)]
         chosen = pa.array([xxh64_intdigest(str(key).encode()) % slices == which for key in keys], pa.bool_())
         return without_views(batch).filter(chosen)
@@ -91,7 +91,7 @@ class EventEncoder(Struct, frozen=True):
     def _check_columns(self, names: list[str]) -> None:
         missing = [name for name in self.key_columns if name not in names]
         if missing:
-            raise FeedTrouble(
+            raise FeedError(
                 f"{self.table}: its key column {missing[0]} is not among the columns of the Delta table "
                 f"({', '.join(names[:50])}). Name the key with `topics table add {self.table} --delta URI --key COLUMNS`."
             )
@@ -100,7 +100,7 @@ class EventEncoder(Struct, frozen=True):
         key = {name: row[name] for name in self.key_columns}
         for name, value in key.items():
             if value is None or isinstance(value, dict | list):
-                raise FeedTrouble(
+                raise FeedError(
                     f"{self.table}: version {version} has a row whose key column {name} is null or not a scalar value"
                 )
         return key
@@ -115,12 +115,12 @@ class EventEncoder(Struct, frozen=True):
         canonical: str,
         before: dict[str, Any] | None,
         after: dict[str, Any] | None,
-        about: dict[str, Any],
+        origin: dict[str, Any],
     ) -> Event:
         image = before if after is None else after
         assert image is not None
         key = {name: image[name] for name in self.key_columns}
-        fields = {"op": op, "ts": ts, "key": key, "before": before, "after": after, "source": about}
+        fields = {"op": op, "ts": ts, "key": key, "before": before, "after": after, "source": origin}
         return Event(encode(fields), canonical)
 
 
@@ -161,10 +161,10 @@ class _Changed(Struct):
         elif kind == "update_postimage":
             images.new.append(row)
         else:
-            raise FeedTrouble(f"the feed has a change of the unknown kind {kind!r}")
+            raise FeedError(f"the feed has a change of the unknown kind {kind!r}")
 
 
-def _texts(column: Any) -> list[Any]:
+def _key_texts(column: Any) -> list[Any]:
     import pyarrow as pa
 
     kind = column.type

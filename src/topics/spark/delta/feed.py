@@ -19,7 +19,7 @@ from topics.client import Client, TopicInfo
 from topics.client.values import TableInfo
 from topics.model.errors import NotFound
 from topics.spark import register
-from topics.spark.delta.log import FeedTrouble
+from topics.spark.delta.log import FeedError
 from topics.spark.delta.source import BATCH_ROWS, NAME, SLICE_ROWS, DeltaFeedSource
 from topics.spark.pipeline.job import Job, JobContext
 from topics.spark.pipeline.progress import observe_records
@@ -43,9 +43,9 @@ class DeltaFeed:
         return f"delta {self.table}"
 
     def start(self, context: JobContext) -> StreamingQuery:
-        """Start the query. Raises FeedTrouble for a table without a key; the query raises every other error."""
+        """Start the query. Raises FeedError for a table without a key; the query raises every other error."""
         if not self.key_columns:
-            raise FeedTrouble(
+            raise FeedError(
                 f"{self.table} has no key columns: name them with `topics table add {self.table} --delta URI --key COLUMNS`"
             )
         with Client(context.url, context.token) as client:

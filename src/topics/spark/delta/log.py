@@ -14,19 +14,19 @@ from msgspec import Struct
 
 FEED_PROPERTY = "delta.enableChangeDataFeed"
 # A smaller file with a known row count is not opened: its rows are assumed to be narrow.
-SMALL_BYTES = 64 << 10
+SMALL_FILE_BYTES = 64 << 10
 # The weight of a row is its size divided by this, and at least 1.
 ROW_BYTES = 160
 # The maximum number of versions in the cache, and of versions that `lost_message` checks.
-KEPT_MOST = 4096
-LOOKED_AT_MOST = 10_000
+MAX_CACHED_VERSIONS = 4096
+MAX_CHECKED_VERSIONS = 10_000
 
 
-class FeedTrouble(Exception):
+class FeedError(Exception):
     """The feed cannot be read. The message says what is wrong with the table and what to do."""
 
 
-class FeedLost(FeedTrouble):
+class FeedLost(FeedError):
     """Versions were removed before they were read. The message names them."""
 
 
@@ -63,7 +63,7 @@ class Version(Struct, frozen=True):
 
 
 class TableLog:
-    """The Delta table at a URI. Raises FeedTrouble when there is none."""
+    """The Delta table at a URI. Raises FeedError when there is none."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -92,9 +92,9 @@ class TableLog:
         return self.latest
 
     def check_feed(self, table: str) -> None:
-        """Raise FeedTrouble when the table has no change data feed."""
+        """Raise FeedError when the table has no change data feed."""
         if not _is_on(self._table.metadata().configuration):
-            raise FeedTrouble(
+            raise FeedError(
                 f"{table}: the table at {self.uri} keeps no change data feed. Set its property {FEED_PROPERTY} to true: "
                 "what is written from then on can be followed."
             )
@@ -107,7 +107,7 @@ class TableLog:
             if text is None:
                 raise FeedLost(self.lost_message(number))
             known = parse_version(number, text)
-            if len(self._versions) >= KEPT_MOST:
+            if len(self._versions) >= MAX_CACHED_VERSIONS:
                 self._versions.clear()
                 self._weights.clear()
             self._versions[number] = known
@@ -130,7 +130,7 @@ class TableLog:
 
     def file_weight(self, file: TableFile) -> int:
         """Raises FileNotFoundError."""
-        if file.rows is not None and file.size < SMALL_BYTES:
+        if file.rows is not None and file.size < SMALL_FILE_BYTES:
             return file.rows
         return self._footer(file)[1]
 
@@ -142,7 +142,9 @@ class TableLog:
         """Return the message for FeedLost: which versions from `first` on are gone, and what to do."""
         latest = self.refresh()
         gone = [
-            number for number in range(first, min(latest, first + LOOKED_AT_MOST) + 1) if not self._is_whole(number)
+            number
+            for number in range(first, min(latest, first + MAX_CHECKED_VERSIONS) + 1)
+            if not self._has_all_files(number)
         ]
         what = f"versions {ranges_text(gone)}" if gone else f"files of version {first}"
         return (
@@ -151,7 +153,7 @@ class TableLog:
             "table, stop the pipeline, delete the checkpoint of this job and start again: it then sends a truncate and all rows."
         )
 
-    def _is_whole(self, number: int) -> bool:
+    def _has_all_files(self, number: int) -> bool:
         from pyarrow.fs import FileType
 
         text = self._log(number)
@@ -181,7 +183,7 @@ class TableLog:
 
 
 def open_table(uri: str, version: int | None = None) -> Any:
-    """Open a Delta table. Raises FeedTrouble when it does not exist or cannot be read."""
+    """Open a Delta table. Raises FeedError when it does not exist or cannot be read."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -189,7 +191,7 @@ def open_table(uri: str, version: int | None = None) -> Any:
         return DeltaTable(uri, version=version)
     except (DeltaError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise FeedTrouble(f"there is no Delta table to read at {uri}: {reason}") from error
+        raise FeedError(f"there is no Delta table to read at {uri}: {reason}") from error
 
 
 def file_system(uri: str) -> Any:

@@ -27,17 +27,17 @@ from pyspark.sql.types import StructType
 
 from topics.spark.connector.options import BadOption
 from topics.spark.delta.events import COMMIT_VERSION, Event, EventEncoder
-from topics.spark.delta.log import FeedLost, FeedTrouble, TableFile, TableLog, Version, open_table
+from topics.spark.delta.log import FeedError, FeedLost, TableFile, TableLog, Version, open_table
 
 NAME = "topics_delta_feed"
 SCHEMA = "data STRING, partition_key STRING"
 # Rows of one task, and the maximum of one batch: the server holds a batch in memory until it is committed.
 SLICE_ROWS = 100_000
 BATCH_ROWS = 400_000
-RUN_VERSIONS = 1000
-ROWS_AT_ONCE = 10_000
+MAX_RUN_VERSIONS = 1000
+ARROW_BATCH_ROWS = 10_000
 # Pause between two checks for a new version of the table.
-REST_SECONDS = 0.25
+POLL_INTERVAL_S = 0.25
 
 Offset = dict[str, Any]
 
@@ -129,18 +129,18 @@ class DeltaFeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             latest = min(latest, self._target)
         if "snapshot" in start:
-            return self._moved_in_files(start, self._snapshot_files(start["snapshot"]), start["snapshot"])
+            return self._advanced_in_files(start, self._snapshot_files(start["snapshot"]), start["snapshot"])
         number = start["version"]
         if number > latest:
             if self._target is None:
-                time.sleep(REST_SECONDS)
+                time.sleep(POLL_INTERVAL_S)
             return start
         version = self._followed(number)
         if "file" in start or (version.only_adds and self._is_large(version)):
-            return self._moved_in_files(start, version.added, number)
+            return self._advanced_in_files(start, version.added, number)
         if "slice" in start or self._is_large(version):
-            return self._moved_in_slices(start, version)
-        return self._run_of_small(start, latest)
+            return self._advanced_in_slices(start, version)
+        return self._end_of_small_versions(start, latest)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         log = self._opened()
@@ -177,22 +177,22 @@ class DeltaFeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_same(self, start: Offset, log: TableLog) -> None:
         if start["table"] != log.table_id:
-            raise FeedTrouble(
+            raise FeedError(
                 f"{self._table}: the Delta table at {self._uri} is not the one that was read before: it was deleted and created again. "
                 "To send the new one, stop the pipeline, delete the checkpoint of this job and start again."
             )
         if "version" in start and start["version"] > log.latest + 1:
-            raise FeedTrouble(
+            raise FeedError(
                 f"{self._table}: the Delta table at {self._uri} is at version {log.latest}, but version "
                 f"{start['version'] - 1} was read before: an older copy was restored. To send it as it is now, stop the "
                 "pipeline, delete the checkpoint of this job and start again."
             )
 
     def _followed(self, number: int) -> Version:
-        """Return a version to read. Raises FeedTrouble when it turned the feed off, so that later changes are unknown."""
+        """Return a version to read. Raises FeedError when it turned the feed off, so that later changes are unknown."""
         version = self._opened().version(number)
         if version.feed_on is False:
-            raise FeedTrouble(
+            raise FeedError(
                 f"{self._table}: the change data feed at {self._uri} was turned off with version {number}: later changes "
                 "are not recorded. Turn it on, stop the pipeline, delete the checkpoint of this job and start again: the whole "
                 "table is then sent."
@@ -207,7 +207,7 @@ class DeltaFeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_large(self, version: Version) -> bool:
         return self._opened().weight(version) > self._slice_rows
 
-    def _moved_in_files(self, start: Offset, files: tuple[TableFile, ...], version: int) -> Offset:
+    def _advanced_in_files(self, start: Offset, files: tuple[TableFile, ...], version: int) -> Offset:
         """Return the offset about BATCH_ROWS further in the files, or after the last file."""
         log = self._opened()
         at, row = start.get("file", 0), start.get("row", 0)
@@ -227,24 +227,24 @@ class DeltaFeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise FeedLost(log.lost_message(version)) from None
         return {"table": start["table"], "version": version + 1}
 
-    def _moved_in_slices(self, start: Offset, version: Version) -> Offset:
+    def _advanced_in_slices(self, start: Offset, version: Version) -> Offset:
         slices = start.get("slices") or -(-self._opened().weight(version) // self._slice_rows)
         reached = start.get("slice", 0) + max(1, self._batch_rows // self._slice_rows)
         if reached >= slices and "slices" in start:
             return {"table": start["table"], "version": version.version + 1}
         return {"table": start["table"], "version": version.version, "slice": min(reached, slices), "slices": slices}
 
-    def _run_of_small(self, start: Offset, latest: int) -> Offset:
+    def _end_of_small_versions(self, start: Offset, latest: int) -> Offset:
         log = self._opened()
         first = start["version"]
         weight = 0
-        for number in range(first, min(latest + 1, first + RUN_VERSIONS)):
+        for number in range(first, min(latest + 1, first + MAX_RUN_VERSIONS)):
             version = self._followed(number)
-            heavy = log.weight(version)
-            if number > first and (heavy > self._slice_rows or weight + heavy > self._batch_rows):
+            version_weight = log.weight(version)
+            if number > first and (version_weight > self._slice_rows or weight + version_weight > self._batch_rows):
                 return {"table": start["table"], "version": number}
-            weight += heavy
-        return {"table": start["table"], "version": min(latest + 1, first + RUN_VERSIONS)}
+            weight += version_weight
+        return {"table": start["table"], "version": min(latest + 1, first + MAX_RUN_VERSIONS)}
 
     def _run_partitions(self, first: int, end: int) -> list[InputPartition]:
         """Group versions with the same columns into tasks of about one slice. Versions without changes are left out."""
@@ -255,14 +255,14 @@ class DeltaFeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             version = log.version(number)
             if not version.files:
                 continue
-            heavy = log.weight(version)
-            joins = bool(runs) and weight + heavy <= self._slice_rows
+            version_weight = log.weight(version)
+            joins = bool(runs) and weight + version_weight <= self._slice_rows
             if joins and not any([log.version(between).new_metadata for between in range(runs[-1][1] + 1, number + 1)]):
                 runs[-1][1] = number
-                weight += heavy
+                weight += version_weight
             else:
                 runs.append([number, number])
-                weight = heavy
+                weight = version_weight
         return [FeedPartition(run[0], run[1], 0, 1) for run in runs]
 
     def _file_partitions(
@@ -361,7 +361,9 @@ def _rows_of(fragment: Any, schema: Any, first: int, count: int) -> Iterator[Any
         return
     part = fragment.subset(row_group_ids=wanted)
     at = before
-    for batch in Scanner.from_fragment(part, schema=schema, batch_size=ROWS_AT_ONCE, use_threads=False).to_batches():
+    for batch in Scanner.from_fragment(
+        part, schema=schema, batch_size=ARROW_BATCH_ROWS, use_threads=False
+    ).to_batches():
         low, high = max(first - at, 0), min(first + count - at, batch.num_rows)
         if low < high:
             yield batch.slice(low, high - low)
@@ -379,7 +381,7 @@ def _batches(events: Iterator[Event]) -> Iterator[Any]:
     for event in events:
         data.append(event.data.decode())
         keys.append(event.partition_key)
-        if len(data) >= ROWS_AT_ONCE:
+        if len(data) >= ARROW_BATCH_ROWS:
             yield pa.RecordBatch.from_pydict({"data": data, "partition_key": keys})
             data, keys = [], []
     if data:

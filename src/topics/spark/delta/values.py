@@ -48,8 +48,8 @@ def json_values(column: Any) -> list[Any]:
         values = _list(column.cast(pa.float64()) if types.is_float16(kind) else column)
         if types.is_float32(kind):
             # The shortest digits that identify the 32-bit value, not all digits of its 64-bit form.
-            values = [None if value is None else _short(value) for value in values]
-        return [value if value is None or math.isfinite(value) else _odd_number(value) for value in values]
+            values = [None if value is None else _shortest_float32(value) for value in values]
+        return [value if value is None or math.isfinite(value) else _non_finite_text(value) for value in values]
     if types.is_timestamp(kind):
         return _timestamps(pa, pc, column)
     if types.is_date(kind):
@@ -106,7 +106,7 @@ def _is_list_view(types: Any, kind: Any) -> bool:
     return bool(types.is_list_view(kind) or types.is_large_list_view(kind))
 
 
-def _short(value: float) -> float:
+def _shortest_float32(value: float) -> float:
     if not math.isfinite(value):
         return value
     for digits in range(6, 10):
@@ -125,7 +125,7 @@ def _as_float32(value: float) -> float:
         return math.inf
 
 
-def _odd_number(value: float) -> str:
+def _non_finite_text(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
