@@ -7,7 +7,7 @@ declared, with the declared scopes. `CALLS`, `STATEMENT_CALLS` and `MESSAGES` ha
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, get_args
@@ -22,6 +22,7 @@ from topics.api.operation import (
     ADMIN,
     ANY_KEY,
     CONSUME,
+    DELETE,
     PROBE,
     PUBLIC,
     READ,
@@ -423,6 +424,73 @@ def test_every_operation_statement_and_command_has_a_call() -> None:
     assert set(CALLS) == {operation.name for operation in GUARDED}
     assert set(STATEMENT_CALLS) == set(STATEMENTS) == {statement.__name__ for statement in get_args(Statement)}
     assert set(MESSAGES) == set(COMMANDS)
+
+
+# What differs between the calls of both sides and is no name that the key must be allowed to touch: filters of lists, which show what
+# the key may see, the producer of a renewal, which renews the stages of the key's own producer only, and the kind of a table.
+FREE = {
+    "list_topics": {"query.prefix"},
+    "search_topics": {"query.q"},
+    "list_routers": {"query.source"},
+    "list_tables": {"query.prefix"},
+    "get_routes": {"query.table"},
+    "post_renewal": {"path"},
+    "put_table": {"body.kind"},
+}
+# The scopes of statements and commands, as docs/sql.md and docs/api.md state them.
+STATEMENT_SCOPES = {
+    **dict.fromkeys(["CreateTopic", "AddSource", "DropSource", "SetRetention", "ClearRetention", "SetAlias"], ADMIN),
+    **dict.fromkeys(["SetArchive", "SetMaterialized"], ADMIN),
+    **dict.fromkeys(["DropTopic", "ClearTopic", "DropGroup", "ClearArchive", "ClearMaterialized"], DELETE),
+    **dict.fromkeys(["Consume", "Ack", "ResetGroup"], READ | CONSUME),
+    **dict.fromkeys(["ShowTopics", "ShowGroups", "DescribeTopic", "Select"], READ),
+}
+COMMAND_SCOPES = {"subscribe": READ, "unsubscribe": ANY_KEY, "publish": WRITE, "ping": ANY_KEY}
+
+
+def differences(one: Any, other: Any, field: str) -> Iterator[str]:
+    """The fields in which two calls differ, written as `Name.field`."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in one.keys() & other.keys():
+            yield from differences(one[key], other[key], f"{field}.{key}" if field else key)
+        if one.keys() - other.keys():
+            yield f"{field}{{}}"
+        else:
+            yield from [f"{field}.{key}" for key in other.keys() - one.keys()]
+    elif isinstance(one, list) and isinstance(other, list):
+        for each, another in zip(one, other, strict=True):
+            yield from differences(each, another, f"{field}[]")
+    elif one != other:
+        yield field
+
+
+def declared(names: Iterable[Name], kind: str = "") -> set[str]:
+    """The names as `differences` finds them."""
+    return {
+        "path" if each.place == "path" else kind.format(each.place) + each.field.partition("|")[0] for each in names
+    }
+
+
+def test_every_name_in_a_call_is_declared() -> None:
+    """The cases are made from the declared names, so a name that is not declared would not be tried."""
+    inside = INSIDE._replace(stage="s1", wid="w1", connection="c1")
+    outside = OUTSIDE._replace(stage="s2", wid="w2", connection="c2")
+    for operation in GUARDED:
+        one, other = CALLS[operation.name](inside), CALLS[operation.name](outside)
+        found = {*(["path"] if one.name != other.name else [])}
+        found |= {*differences(dict(one.query), dict(other.query), "query"), *differences(one.body, other.body, "body")}
+        assert found == declared(operation.names, "{}.") | FREE.get(operation.name, set()), operation.name
+    for statement, (_, fields) in STATEMENT_CALLS.items():
+        names = [name for name in STATEMENTS[statement].rule.names if name.kind != "system_table"]
+        last = {field.rpartition(".")[2] for field in declared(names)}
+        assert {*differences(fields(inside), fields(outside), "")} == last, statement
+    for op, message in MESSAGES.items():
+        assert {*differences(message(inside), message(outside), "")} == declared(COMMANDS[op].rule.names), op
+
+
+def test_statements_and_commands_require_the_documented_scopes() -> None:
+    assert {name: statement.rule.scope for name, statement in STATEMENTS.items()} == STATEMENT_SCOPES
+    assert {name: each.rule.scope for name, each in COMMANDS.items()} == COMMAND_SCOPES
 
 
 @in_house(API_KEYS=KEYS)
