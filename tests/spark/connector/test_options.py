@@ -66,9 +66,9 @@ def test_every_source_option_is_understood_in_any_case() -> None:
             True,
             True,
         )
-        connecting = options.servers[0]
-        assert (connecting.url, connecting.token, connecting.retries) == ("http://127.0.0.1:1", "secret", 2)
-        assert (connecting.timeout_ms, connecting.transport) == (1500, "json")
+        server = options.servers[0]
+        assert (server.url, server.token, server.retries) == ("http://127.0.0.1:1", "secret", 2)
+        assert (server.timeout_ms, server.transport) == (1500, "json")
         assert (options.max_trigger_delay_ms, options.max_task_seqs, options.payload) == (90_000, 1000, "variant")
     others = {"subscribePattern", "assign", "startingTimestamp", "endingTimestamp"}
     others |= {"startingOffsetsByTimestamp", "endingOffsetsByTimestamp"}
@@ -95,7 +95,7 @@ def test_every_sink_option_is_understood() -> None:
     options = sink_options(given)
     assert options.dead_letter_topic == "bad"
     assert (options.topic, options.query_id, options.batch_id, options.check_repeats) == ("out", "q", 3, False)
-    assert options.connecting.retries == 0
+    assert options.server.retries == 0
     assert set(given) == set(SINK_OPTIONS)
 
 
@@ -152,6 +152,7 @@ def test_sparks_own_options_are_let_through() -> None:
         (SUBSCRIBED | {"startingOffsets": "5"}, "startingOffsets must be earliest, latest"),
         (SUBSCRIBED | {"startingOffsets": '{"a": 5}'}, "startingOffsets must be"),
         (SUBSCRIBED | {"startingOffsets": '{"a": {"x": 5}}'}, "startingOffsets must be"),
+        (SUBSCRIBED | {"startingOffsets": '{"a": {"²": 1}}'}, "startingOffsets must be"),
         (SUBSCRIBED | {"startingOffsets": '{"a": {"0": -3}}'}, "startingOffsets must be"),
         (SUBSCRIBED | {"endingOffsets": "earliest"}, "cannot be earliest"),
         (SUBSCRIBED | {"endingOffsets": '{"a": {"0": -2}}'}, "cannot be earliest"),

@@ -48,8 +48,8 @@ class Histories:
         archived = None if history is None else history.first_at_or_after(partition, ts_ms)
         return live if archived is None else archived
 
-    def split(self, ranges: list[SeqRange], least: int) -> list[Part]:
-        """Divide ranges into parts that lie in the archive or on the server; at least `least` parts if there are enough seqs."""
+    def split(self, ranges: list[SeqRange], min_parts: int) -> list[Part]:
+        """Divide ranges into parts that lie in the archive or on the server; at least `min_parts` parts if there are enough seqs."""
         archived: list[SeqRange] = []
         live: list[SeqRange] = []
         for each in ranges:
@@ -60,9 +60,9 @@ class Histories:
             if boundary <= each.last:
                 live.append(each.between(max(each.first, boundary), each.last))
         total = sum([each.seqs for each in archived])
-        archived = cut(archived, max(least - len(live), -(-total // TASK_SEQS)))
+        archived = cut(archived, max(min_parts - len(live), -(-total // TASK_SEQS)))
         parts = [self._archived(each) for each in archived]
-        return parts + [Part(each) for each in cut(live, least - len(parts))]
+        return parts + [Part(each) for each in cut(live, min_parts - len(parts))]
 
     def _archived(self, wanted: SeqRange) -> Part:
         history = self.of(wanted.topic, wanted.epoch, wanted.server)

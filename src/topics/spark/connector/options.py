@@ -103,7 +103,7 @@ class BadOption(ValueError):
     """An option is missing or wrong. The message names the option and the expected value."""
 
 
-class Connecting(Struct, frozen=True):
+class ServerOptions(Struct, frozen=True):
     """How a worker reaches the server. Plain values, so that executors can receive it."""
 
     url: str | None
@@ -119,7 +119,7 @@ class Connecting(Struct, frozen=True):
 
 class SourceOptions(Struct, frozen=True):
     # One for each server of `url`. Offsets name a server by its index here.
-    servers: tuple[Connecting, ...]
+    servers: tuple[ServerOptions, ...]
     topics: tuple[str, ...]
     pattern: str | None
     # Partitions to read of each topic; all partitions of a topic that is not a key.
@@ -168,7 +168,7 @@ class Positions(Struct, frozen=True):
 
 
 class SinkOptions(Struct, frozen=True):
-    connecting: Connecting
+    server: ServerOptions
     topic: str | None
     # For writers that do not get them from Spark: foreachBatch under Spark Connect.
     query_id: str | None
@@ -250,7 +250,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     if on_bad_record == "fail" and dead_letter_topic is not None:
         raise BadOption("deadLetterTopic needs onBadRecord=deadLetter")
     return SinkOptions(
-        connecting=_one_server(options),
+        server=_one_server(options),
         topic=options.text("topic"),
         query_id=query_id,
         batch_id=batch_id,
@@ -307,7 +307,7 @@ class _Options:
         return text
 
 
-def _servers(options: _Options) -> tuple[Connecting, ...]:
+def _servers(options: _Options) -> tuple[ServerOptions, ...]:
     """One connection for each URL of `url`. `token` is one for all servers, or one for each in the same order."""
     urls = _list(options.text("url")) or [None]
     tokens = [options.text("token")] if len(urls) == 1 else _list(options.text("token")) or [None]
@@ -322,11 +322,11 @@ def _servers(options: _Options) -> tuple[Connecting, ...]:
     timeout_ms = options.number("requestTimeoutMs", 60_000, low=1) or 60_000
     transport = options.word("transport", "arrow", ("arrow", "json"))
     return tuple(
-        [Connecting(url, token, retries, timeout_ms, transport) for url, token in zip(urls, tokens, strict=True)]
+        [ServerOptions(url, token, retries, timeout_ms, transport) for url, token in zip(urls, tokens, strict=True)]
     )
 
 
-def _one_server(options: _Options) -> Connecting:
+def _one_server(options: _Options) -> ServerOptions:
     servers = _servers(options)
     if len(servers) != 1:
         raise BadOption(f"the sink writes to one server, but url names {len(servers)}. Use one write for each server.")
@@ -385,7 +385,7 @@ def _times(bound: str, options: _Options) -> Positions | None:
     return Positions(None, _by_partition(name, text, 0, 'JSON such as {"orders": {"0": 1700000000000}}'))
 
 
-def _by_partition(name: str, text: str, least: int, expected: str) -> dict[str, dict[int, int]]:
+def _by_partition(name: str, text: str, low: int, expected: str) -> dict[str, dict[int, int]]:
     """A number for each partition that is named: `{"topic": {"0": 15}}`. Raises BadOption with what is expected."""
     decoded = _json(name, text)
     problem = BadOption(f"{name} must be {expected}")
@@ -397,7 +397,12 @@ def _by_partition(name: str, text: str, least: int, expected: str) -> dict[str, 
             raise problem
         each[topic] = {}
         for number, value in partitions.items():
-            if not number.isdigit() or not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if (
+                not (number.isascii() and number.isdigit())
+                or not isinstance(value, int)
+                or isinstance(value, bool)
+                or value < low
+            ):
                 raise problem
             each[topic][int(number)] = value
     return each

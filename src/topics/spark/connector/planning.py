@@ -34,7 +34,9 @@ class PartitionState(Struct, frozen=True):
     server: int = 0
 
 
-def look(clients: Sequence[Client], options: SourceOptions, known: Offset | None = None) -> list[PartitionState]:
+def partition_states(
+    clients: Sequence[Client], options: SourceOptions, known: Offset | None = None
+) -> list[PartitionState]:
     """Return the present partitions of this query on all its servers.
 
     `known` is the offset of a running query, or {} when the caller does not have it: a topic that does not exist was
@@ -95,7 +97,7 @@ def first_offset(
     _check_positions("startingOffsets", options.starting, states)
     _check_named("startingOffsetsByTimestamp", options.starting_times, states)
     for state in states:
-        offset.setdefault(state.topic, entry(state))[str(state.partition)] = _start(
+        offset.setdefault(state.topic, topic_entry(state))[str(state.partition)] = _start(
             clients[state.server], options, state, default, histories
         )
     return offset
@@ -121,7 +123,7 @@ def last_offset(clients: Sequence[Client], options: SourceOptions, states: list[
             seq = first_at_or_after(clients[state.server], state, ts_ms, histories)
         elif seq == LATEST:
             seq = state.head + 1
-        offset.setdefault(state.topic, entry(state))[str(state.partition)] = seq
+        offset.setdefault(state.topic, topic_entry(state))[str(state.partition)] = seq
     return offset
 
 
@@ -148,7 +150,7 @@ def _check_named(option: str, positions: Positions | None, states: list[Partitio
                 raise BadOption(f"{option}: {what}")
 
 
-def entry(state: PartitionState) -> dict[str, int]:
+def topic_entry(state: PartitionState) -> dict[str, int]:
     """The part of an offset that identifies the topic, without its partitions."""
     return {"epoch": state.epoch, "server": state.server} if state.server else {"epoch": state.epoch}
 
@@ -198,7 +200,7 @@ def available(start: Offset, states: list[PartitionState]) -> dict[tuple[str, in
     return result
 
 
-def moved(start: Offset, states: list[PartitionState], taken: dict[tuple[str, int], int]) -> Offset:
+def advanced(start: Offset, states: list[PartitionState], taken: dict[tuple[str, int], int]) -> Offset:
     """The offset after taking these numbers of seqs from the partitions.
 
     A topic that was deleted is not in it: the loss was accepted, and a later start with onDataLoss=fail does not fail again.
@@ -206,7 +208,7 @@ def moved(start: Offset, states: list[PartitionState], taken: dict[tuple[str, in
     existing = {state.topic for state in states}
     offset: Offset = {topic: dict(partitions) for topic, partitions in start.items() if topic in existing}
     for state in states:
-        partitions = offset.setdefault(state.topic, entry(state))
+        partitions = offset.setdefault(state.topic, topic_entry(state))
         number = str(state.partition)
         partitions[number] = partitions.get(number, 1) + taken.get((state.topic, state.partition), 0)
     return offset

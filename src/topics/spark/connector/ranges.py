@@ -39,16 +39,16 @@ class Part(Struct, frozen=True):
     files: tuple[Any, ...] = ()
 
 
-def cut(ranges: list[SeqRange], least: int) -> list[SeqRange]:
-    """The same seqs in at least `least` ranges where there are as many seqs, longer ranges cut more often. In order."""
+def cut(ranges: list[SeqRange], min_ranges: int) -> list[SeqRange]:
+    """The same seqs in at least `min_ranges` ranges where there are as many seqs, longer ranges cut more often. In order."""
     ranges = [each for each in ranges if each.seqs > 0]
     total = sum([each.seqs for each in ranges])
-    if not ranges or len(ranges) >= least:
+    if not ranges or len(ranges) >= min_ranges:
         return ranges
     result = []
     for each in ranges:
         # Rounded up: rounded to the nearest, many short ranges could together fall below what was asked for.
-        pieces = min(each.seqs, -(-least * each.seqs // total))
+        pieces = min(each.seqs, -(-min_ranges * each.seqs // total))
         size, rest = divmod(each.seqs, pieces)
         first = each.first
         for index in range(pieces):
@@ -58,27 +58,27 @@ def cut(ranges: list[SeqRange], least: int) -> list[SeqRange]:
     return result
 
 
-def cut_to(ranges: list[SeqRange], most: int | None) -> list[SeqRange]:
-    """The same seqs in ranges of at most `most`, in order."""
-    if most is None:
+def cut_to(ranges: list[SeqRange], max_seqs: int | None) -> list[SeqRange]:
+    """The same seqs in ranges of at most `max_seqs`, in order."""
+    if max_seqs is None:
         return ranges
     return [
-        each.between(first, min(each.last, first + most - 1))
+        each.between(first, min(each.last, first + max_seqs - 1))
         for each in ranges
-        for first in range(each.first, each.last + 1, most)
+        for first in range(each.first, each.last + 1, max_seqs)
     ]
 
 
-def pack(parts: list[Part], least: int, most: int | None = None) -> list[list[Part]]:
-    """The parts for each task, in order: short parts share a task, and there are at least `least` tasks if possible.
+def pack(parts: list[Part], min_tasks: int, max_seqs: int | None = None) -> list[list[Part]]:
+    """The parts for each task, in order: short parts share a task, and there are at least `min_tasks` tasks if possible.
 
-    `most` is the largest number of seqs in a task of several parts. A task has a fixed cost of some tens of
+    `max_seqs` is the largest number of seqs in a task of several parts. A task has a fixed cost of some tens of
     milliseconds, as much as reading some thousand records.
     """
     total = sum([each.wanted.seqs for each in parts])
     shared = min(MAX_SHARED_SEQS, max(MIN_SHARED_SEQS, total // MAX_SHARED_TASKS))
-    if most is not None:
-        shared = min(shared, most)
+    if max_seqs is not None:
+        shared = min(shared, max_seqs)
     tasks: list[list[Part]] = []
     seqs = 0
     for each in parts:
@@ -88,22 +88,22 @@ def pack(parts: list[Part], least: int, most: int | None = None) -> list[list[Pa
         else:
             tasks.append([each])
             seqs = each.wanted.seqs
-    while len(tasks) < min(least, len(parts)):
+    while len(tasks) < min(min_tasks, len(parts)):
         index = max(range(len(tasks)), key=lambda number: len(tasks[number]))
         divided = tasks[index]
         tasks[index : index + 1] = [divided[: len(divided) // 2], divided[len(divided) // 2 :]]
     return tasks
 
 
-def share(available: dict[tuple[str, int], int], most: int) -> dict[tuple[str, int], int]:
-    """At most `most` seqs in all, but one at least of every partition that has some, so that none waits forever.
+def share(available: dict[tuple[str, int], int], max_seqs: int) -> dict[tuple[str, int], int]:
+    """At most `max_seqs` seqs in all, but one at least of every partition that has some, so that none waits forever.
 
     What lies beyond that one is shared in proportion to what each partition has.
     """
-    if sum(available.values()) <= most:
+    if sum(available.values()) <= max_seqs:
         return dict(available)
     result = {key: min(1, seqs) for key, seqs in available.items()}
-    left = most - sum(result.values())
+    left = max_seqs - sum(result.values())
     total = sum(available.values()) - sum(result.values())
     if left <= 0 or total <= 0:
         return result

@@ -39,12 +39,12 @@ class TopicRecreated(Exception):
     """The topic was deleted and created again after the offsets were taken: they are not valid for the new instance."""
 
 
-# For a range that is no longer live: the last seq that is available elsewhere, and its record batches.
-Elsewhere = Callable[[SeqRange], tuple[int, Iterator[Any]]]
+# For a range that is no longer live: the last seq that the archive has, and the archived record batches.
+ArchiveLookup = Callable[[SeqRange], tuple[int, Iterator[Any]]]
 
 
 def read_range(
-    client: Client, wanted: SeqRange, *, transport: str, on_data_loss: str, elsewhere: Elsewhere | None = None
+    client: Client, wanted: SeqRange, *, transport: str, on_data_loss: str, archive: ArchiveLookup | None = None
 ) -> Iterator[Any]:
     """Yield the record batches of the range, in order.
 
@@ -71,14 +71,14 @@ def read_range(
         check_page(wanted.topic, wanted.partition, at, wanted.last, page)
         if tombstone is not None:
             first, last = max(at + 1, tombstone["gap_from"]), min(wanted.last, tombstone["gap_to"])
-            if elsewhere is not None and first <= last:
-                reached, found = elsewhere(wanted.between(first, last))
+            if archive is not None and first <= last:
+                reached, found = archive(wanted.between(first, last))
                 yield from found
                 first = reached + 1
             yield from lost_rows(wanted, {**tombstone, "gap_from": first, "gap_to": last}, on_data_loss)
         for batch in page.batches:
             for start in range(0, batch.num_rows, BATCH_ROWS):
-                yield _shaped(batch.slice(start, BATCH_ROWS), wanted)
+                yield _with_source_columns(batch.slice(start, BATCH_ROWS), wanted)
         moved = min(page.next_from_seq, wanted.last)
         if moved <= at:
             # The range was planned up to a head that no longer exists: the server has lost its newest records.
@@ -91,7 +91,7 @@ def read_range(
         at = moved
 
 
-def combined(batches: Iterator[Any]) -> Iterator[Any]:
+def merged_batches(batches: Iterator[Any]) -> Iterator[Any]:
     """Merge small batches into batches of BATCH_ROWS: Spark has a fixed cost for each batch."""
     import pyarrow as pa
 
@@ -137,7 +137,7 @@ def source_rows(rows: Any, wanted: SeqRange) -> Iterator[Any]:
     """Convert rows with the columns of a page to batches in the source's schema."""
     for batch in rows.select(["seq", "ts", "node", "tag", "data", "meta"]).to_batches():
         if batch.num_rows:
-            yield _shaped(batch, wanted)
+            yield _with_source_columns(batch, wanted)
 
 
 def _arrow_page(client: Client, wanted: SeqRange, at: int) -> RangePage:
@@ -247,7 +247,7 @@ def _schema(pa: Any) -> Any:
     )
 
 
-def _shaped(batch: Any, wanted: SeqRange) -> Any:
+def _with_source_columns(batch: Any, wanted: SeqRange) -> Any:
     import pyarrow as pa
 
     rows = batch.num_rows

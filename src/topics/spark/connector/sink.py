@@ -31,7 +31,7 @@ from topics.spark.connector.options import BadOption, SinkOptions
 from topics.spark.connector.stage_renewal import StageRenewal
 
 COLUMNS = ("topic", "data", "tag", "node", "meta", "partition", "partition_key")
-# The most that one stage holds: large enough to make requests rare, small enough not to block the server's loop.
+# Maximum of one stage: large enough to make requests rare, small enough not to block the server's loop.
 STAGE_ROWS = 20_000
 STAGE_BYTES = 8 << 20
 # Maximum characters of a row in an error message.
@@ -54,7 +54,7 @@ def check_columns(options: SinkOptions, schema: StructType, overwrite: bool) -> 
             raise BadOption(f'column "{name}" must hold strings')
     if "partition" in names and not isinstance(schema["partition"].dataType, IntegralType):
         raise BadOption('column "partition" must hold whole numbers')
-    if "partition_key" in names and options.connecting.transport == "json":
+    if "partition_key" in names and options.server.transport == "json":
         raise BadOption('column "partition_key" needs transport=arrow')
     unknown = names - set(COLUMNS)
     if unknown:
@@ -62,7 +62,7 @@ def check_columns(options: SinkOptions, schema: StructType, overwrite: bool) -> 
             f'column "{min(unknown)}" is not a column of a record; known are {", ".join(COLUMNS)}. '
             "Put what belongs to the payload into data."
         )
-    with options.connecting.client() as client:
+    with options.server.client() as client:
         for name, topic in (("topic", options.topic), ("deadLetterTopic", options.dead_letter_topic)):
             if topic is not None:
                 _check_exists(client, name, topic)
@@ -99,7 +99,7 @@ class StageLimitReached(Exception):
     """The server has no space for more stages. Says which setting and which option help."""
 
 
-class _Writing:
+class _StagedWriter:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
@@ -110,9 +110,9 @@ class _Writing:
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         producer = producer or _stream_producer(query_id)
-        connecting = self._options.connecting
+        server = self._options.server
         partition = 0 if context is None else context.partitionId()
-        with connecting.client() as client, StageRenewal(connecting, producer):
+        with server.client() as client, StageRenewal(server, producer):
             stager = Stager(client, self._options, producer, partition)
             try:
                 for batch in batches:
@@ -132,12 +132,12 @@ class _Writing:
         if not stages:
             return
         assert producer is not None
-        with self._options.connecting.client() as client:
+        with self._options.server.client() as client:
             client.commit(stages, producer=producer, batch=batch, digest=digest)
 
     def _abort(self, messages: list[Any]) -> None:
         """Drop the stages of the tasks that finished. They would expire without it; this frees their space sooner."""
-        with self._options.connecting.client() as client:
+        with self._options.server.client() as client:
             _drop(client, [stage for each in messages if each is not None for stage in each.stages])
 
 
@@ -146,15 +146,15 @@ def _stream_producer(query_id: str | None) -> str:
 
 
 def _stage_limit_reached(error: Throttled) -> StageLimitReached:
-    most = (error.detail or {}).get("max")
+    max_bytes = (error.detail or {}).get("max")
     return StageLimitReached(
-        f"the server has no space for more rows that wait for their commit: all stages together take at most {most} bytes "
+        f"the server has no space for more rows that wait for their commit: all stages together take at most {max_bytes} bytes "
         "(TOPICS_MAX_STAGED_BYTES). Raise that setting, write less at once, wait for other writers, or set atomic=false "
         "in a batch write: then rows are readable as they arrive, and a task that is tried again writes its rows again."
     )
 
 
-class BatchWriter(_Writing, DataSourceArrowWriter):
+class BatchWriter(_StagedWriter, DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         super().__init__(options)
         # One job, one producer: made here, so that every attempt of its tasks belongs to the same commit.
@@ -183,7 +183,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+class StreamWriter(_StagedWriter, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return self._stage_all(iterator, None)
 
@@ -238,7 +238,7 @@ class Stager:
         self._atomic = options.atomic
         self._topic = options.topic
         self._dead_letter_topic = options.dead_letter_topic
-        self._json = options.connecting.transport == "json"
+        self._json = options.server.transport == "json"
         self._waiting: dict[str, list[Any]] = {}
         self._sizes: dict[str, int] = {}
 
@@ -343,7 +343,7 @@ class Stager:
         with pa.ipc.new_stream(sink, piece.schema) as writer:
             writer.write_table(piece)
         stream = sink.getvalue().to_pybytes()
-        self._keep(self._client.stage_arrow(topic, stream, producer=self._producer))
+        self._add_stage(self._client.stage_arrow(topic, stream, producer=self._producer))
 
     def _reject(self, topic: str | None, rows: Any, reason: str) -> None:
         if self._dead_letter_topic is None or topic == self._dead_letter_topic:
@@ -361,7 +361,7 @@ class Stager:
         ]
         self._collect(self._dead_letter_topic, pa.table({"data": pa.array(letters, pa.string())}))
 
-    def _keep(self, stage: Staged) -> None:
+    def _add_stage(self, stage: Staged) -> None:
         if self._atomic:
             self.stages.append(stage.stage_id)
         else:
@@ -372,7 +372,7 @@ class Stager:
         import pyarrow.compute as pc
 
         if "partition" not in rows.column_names:
-            self._keep(self._client.stage(topic, _records(rows), producer=self._producer))
+            self._add_stage(self._client.stage(topic, _records(rows), producer=self._producer))
             return
         numbers = rows.column("partition")
         staged = []
@@ -385,7 +385,7 @@ class Stager:
             _drop(self._client, [stage.stage_id for stage in staged])
             raise
         for stage in staged:
-            self._keep(stage)
+            self._add_stage(stage)
 
 
 def _shortened(row: dict[str, Any]) -> dict[str, Any]:

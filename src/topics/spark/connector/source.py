@@ -31,7 +31,7 @@ from topics.spark.connector.options import (
     EARLIEST,
     LATEST,
     BadOption,
-    Connecting,
+    ServerOptions,
     SourceOptions,
     sink_options,
     source_options,
@@ -40,18 +40,18 @@ from topics.spark.connector.payloads import VARIANT_SCHEMA, Converter, converter
 from topics.spark.connector.planning import (
     Offset,
     PartitionState,
+    advanced,
     available,
     check_deleted,
-    entry,
     first_offset,
     last_offset,
-    look,
-    moved,
     next_seqs,
+    partition_states,
     ranges_between,
+    topic_entry,
 )
 from topics.spark.connector.ranges import Part, SeqRange, cut, cut_to, pack, share
-from topics.spark.connector.reading import SCHEMA, Elsewhere, combined, read_range
+from topics.spark.connector.reading import SCHEMA, ArchiveLookup, merged_batches, read_range
 from topics.spark.connector.sink import BatchWriter, StreamWriter, check_columns
 
 # How long a query that has caught up waits at the server for the next record before Spark asks again.
@@ -130,7 +130,7 @@ class _RangeReader:
             if len(parts) == 1:
                 yield from self._read_part(clients, parts[0])
             else:
-                yield from combined(chain.from_iterable([self._read_part(clients, part) for part in parts]))
+                yield from merged_batches(chain.from_iterable([self._read_part(clients, part) for part in parts]))
 
     def _read_part(self, clients: Sequence[Client], part: Part) -> Iterator[Any]:
         options = self._options
@@ -144,21 +144,21 @@ class _RangeReader:
             part.wanted,
             transport=options.servers[part.wanted.server].transport,
             on_data_loss=options.on_data_loss,
-            elsewhere=_archives(clients, options) if options.history else None,
+            archive=_archive_lookup(clients, options) if options.history else None,
         )
 
     def _planned(self, clients: Sequence[Client], ranges: list[SeqRange]) -> list[RangePartition]:
-        least, most = self._options.min_partitions, self._options.max_task_seqs
+        min_tasks, max_seqs = self._options.min_partitions, self._options.max_task_seqs
         if self._options.history:
             from topics.spark.connector.archive_reader import Histories
 
-            parts = Histories(clients).split(cut_to(ranges, most), least)
+            parts = Histories(clients).split(cut_to(ranges, max_seqs), min_tasks)
         else:
-            parts = [Part(each) for each in cut_to(cut(ranges, least), most)]
-        return [RangePartition(task) for task in pack(parts, least, most)]
+            parts = [Part(each) for each in cut_to(cut(ranges, min_tasks), max_seqs)]
+        return [RangePartition(task) for task in pack(parts, min_tasks, max_seqs)]
 
 
-def _archives(clients: Sequence[Client], options: SourceOptions) -> Elsewhere:
+def _archive_lookup(clients: Sequence[Client], options: SourceOptions) -> ArchiveLookup:
     from topics.spark.connector.archive_reader import recovered
 
     return partial(recovered, clients, on_data_loss=options.on_data_loss)
@@ -167,7 +167,7 @@ def _archives(clients: Sequence[Client], options: SourceOptions) -> Elsewhere:
 class BatchReader(_RangeReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with self._options.clients() as clients:
-            states = look(clients, self._options)
+            states = partition_states(clients, self._options)
             start = first_offset(clients, self._options, EARLIEST, states)
             end = last_offset(clients, self._options, states)
             # Spark refuses an empty list.
@@ -188,35 +188,37 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
         with self._options.clients() as clients:
             # A query with history=all starts at the earliest record unless an option says otherwise.
             default = EARLIEST if self._options.history else LATEST
-            return first_offset(clients, self._options, default, look(clients, self._options))
+            return first_offset(clients, self._options, default, partition_states(clients, self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         with self._options.clients() as clients:
-            self._target = {(state.topic, state.partition): state.head for state in look(clients, self._options, {})}
+            self._target = {
+                (state.topic, state.partition): state.head for state in partition_states(clients, self._options, {})
+            }
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options
         with options.clients() as clients:
-            states = look(clients, options, start)
+            states = partition_states(clients, options, start)
             check_deleted(options, start, states)
             waiting = available(start, states)
             if self._target is not None:
                 waiting = {
-                    key: max(0, min(seqs, self._target.get(key, 0) + 1 - _at(start, key)))
+                    key: max(0, min(seqs, self._target.get(key, 0) + 1 - _next_seq(start, key)))
                     for key, seqs in waiting.items()
                 }
             elif sum(waiting.values()) < max(1, options.min_offsets):
                 _wait(clients, options, states)
-                states = look(clients, options, start)
+                states = partition_states(clients, options, start)
                 check_deleted(options, start, states)
                 waiting = available(start, states)
                 if self._is_too_short(sum(waiting.values())):
                     return start
-            taken = waiting if isinstance(limit, ReadAllAvailable) else share(waiting, _most(limit, options))
-            return moved(start, states, taken)
+            taken = waiting if isinstance(limit, ReadAllAvailable) else share(waiting, _max_seqs(limit, options))
+            return advanced(start, states, taken)
 
     def _is_too_short(self, seqs: int) -> bool:
         """Whether a batch must wait for more seqs. It waits for `maxTriggerDelay` at most."""
@@ -235,8 +237,8 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
         try:
             with self._options.clients() as clients:
                 offset: Offset = {}
-                for state in look(clients, self._options, {}):
-                    offset.setdefault(state.topic, entry(state))[str(state.partition)] = state.head + 1
+                for state in partition_states(clients, self._options, {}):
+                    offset.setdefault(state.topic, topic_entry(state))[str(state.partition)] = state.head + 1
                 return offset
         except TopicsError:
             return None
@@ -280,17 +282,17 @@ def _wait(clients: Sequence[Client], options: SourceOptions, states: list[Partit
         request.result()
 
 
-def _wait_at(server: Connecting, heads: dict[str, dict[int, int]]) -> None:
+def _wait_at(server: ServerOptions, heads: dict[str, dict[int, int]]) -> None:
     with server.client() as client:
         client.heads(heads, wait_ms=WAIT_MS)
 
 
-def _at(start: dict[str, Any], key: tuple[str, int]) -> int:
+def _next_seq(start: dict[str, Any], key: tuple[str, int]) -> int:
     topic, partition = key
     return int(start.get(topic, {}).get(str(partition), 1))
 
 
-def _most(limit: ReadLimit, options: SourceOptions) -> int:
+def _max_seqs(limit: ReadLimit, options: SourceOptions) -> int:
     return limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_offsets
 
 

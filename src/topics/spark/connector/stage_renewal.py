@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from topics.model.errors import TopicsError
-from topics.spark.connector.options import Connecting
+from topics.spark.connector.options import ServerOptions
 
 # Delay of the first renewal, whose reply has the TTL of the server. Shorter tasks send none.
 FIRST_RENEWAL_S = 1.0
@@ -19,8 +19,8 @@ RENEWALS_PER_TTL = 4
 class StageRenewal:
     """Renew the stages of a producer from a thread while the block runs."""
 
-    def __init__(self, connecting: Connecting, producer: str) -> None:
-        self._connecting = connecting
+    def __init__(self, server: ServerOptions, producer: str) -> None:
+        self._server = server
         self._producer = producer
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topics-stage-renewal", daemon=True)
@@ -37,7 +37,7 @@ class StageRenewal:
         interval_s = FIRST_RENEWAL_S
         while not self._ended.wait(interval_s):
             try:
-                with self._connecting.client() as client:
+                with self._server.client() as client:
                     interval_s = client.renew_stages(self._producer).ttl_ms / 1000 / RENEWALS_PER_TTL
             except TopicsError:
                 # The next one may succeed; if stages expire, the commit fails and names them.
