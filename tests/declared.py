@@ -6,8 +6,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from topics.api.documents.openapi import document
 from topics.api.errors import STATUS_OF
-from topics.api.openapi import document
 from topics.api.operation import JSON, Operation
 from topics.api.operations import OPERATIONS
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import msgspec
 
+from topics.api.documents.reference import type_rows
 from topics.api.errors import STATUS_OF
 from topics.api.live import COMMANDS, ErrorMessage
 from topics.api.live_messages import EVENTS
 from topics.api.operation import COMMON_ERRORS
 from topics.api.operations import OPERATIONS
-from topics.api.reference import type_rows
 from topics.cli.main import GROUPS
 from topics.client import Client, Consumer, Producer, Topic, Worker
 from topics.client.errors import error_from
-from topics.server.ops import metrics
-from topics.server.ops.process_metrics import process_gauges
+from topics.server.ops.monitoring import metrics
+from topics.server.ops.monitoring.process_metrics import process_gauges
 from topics.spark.connector.options import SHARED_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS, Option
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,7 +94,7 @@ def _text(lines: list[str]) -> str:
 
 def declared_metrics() -> list[tuple[str, str, str, str]]:
     """Name, kind, labels and help of each metric of GET /v0/metrics."""
-    found = [*_called_metrics(ROOT / "src/topics/server/ops/metrics.py")]
+    found = [*_called_metrics(ROOT / "src/topics/server/ops/monitoring/metrics.py")]
     found += [*_assigned_gauges(ROOT / "src/topics/server")]
     found += [(name, _kind(name), "", text) for name, (text, _) in process_gauges(".").items()]
     found += [(f"topics_topic_{name}", "gauge", "topic", text) for name, text in metrics.TOPIC_FIGURES.items()]
@@ -136,7 +136,7 @@ def _kind(name: str) -> str:
 def _metrics() -> str:
     lines = _page(
         "Metrics",
-        "`topics.server.ops.metrics`",
+        "`topics.server.ops.monitoring.metrics`",
         "`GET /v0/metrics` answers these as Prometheus text, or as JSON with `Accept: application/json`. Metrics of topics are",
         "listed for at most `TOPICS_METRICS_TOPICS_MAX` topics, and only for topics that the key may touch. How to collect them,",
         "and alerts: [Monitoring](../operate/monitoring.md).",

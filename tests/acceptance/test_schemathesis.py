@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from topics.api.openapi import document
+from topics.api.documents.openapi import document
 from topics.api.operation import ARROW
 from topics.api.operations import OPERATIONS
 from topics.server.ops.settings import load_settings

@@ -9,8 +9,8 @@ from openapi_spec_validator import validate
 from tests.declared import validator
 from tests.server.house import House, in_house
 from topics.api.common import ErrorResponse
+from topics.api.documents.openapi import document
 from topics.api.live import COMMANDS, ErrorMessage
-from topics.api.openapi import document
 from topics.api.operation import PROBE, PUBLIC, Operation
 from topics.api.operations import BY_NAME, OPERATIONS
 from topics.model.limits import Limits

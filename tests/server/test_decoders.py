@@ -14,7 +14,7 @@ from tests.server.house import House, in_house, raw
 from topics.api.live import PublishMessage
 from topics.api.operation import Operation
 from topics.api.operations import BY_NAME
-from topics.api.tables import ChangesBody
+from topics.api.tables.tables import ChangesBody
 from topics.broker.topics.feed import Feed
 from topics.model.records.batch import AppendBody, AppendRecord, Batch, decode_batch
 from topics.model.records.large_batch import LARGE_BODY_BYTES

@@ -9,8 +9,8 @@ import pytest
 
 import topics.server
 from tests.server.house import House, error_of, in_house
+from topics.api.documents.openapi import document
 from topics.api.live import COMMANDS
-from topics.api.openapi import document
 from topics.api.operation import Command, Operation
 from topics.api.operations import BY_NAME, OPERATIONS
 from topics.api.sql import STATEMENTS

@@ -6,7 +6,7 @@ from pathlib import Path
 from topics.api.operation import MAX_CONTROL_BODY_BYTES, SCOPE_NAMES
 from topics.model.tables.archive import ArchiveOptions
 from topics.server.application import TopicsApplication
-from topics.server.ops.metrics import JOB_FIGURES
+from topics.server.ops.monitoring.metrics import JOB_FIGURES
 from topics.server.service import Service
 from topics.server.sql.system_tables import TABLES
 from topics.server.tables import pipeline_registry as pipeline

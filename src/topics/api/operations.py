@@ -1,6 +1,7 @@
 """All operations of the API."""
 
-from topics.api import archives, groups, live, ops, pipelines, queues, routers, sql, stages, tables, topics
+from topics.api import groups, live, ops, queues, routers, sql, stages, topics
+from topics.api.tables import archives, pipelines, tables
 
 # In the order of the reference.
 NOUNS = {

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from topics.api import archives, groups, topics
+from topics.api import groups, topics
 from topics.api.common import Response, Tombstone, about
 from topics.api.operation import (
     ADMIN,
@@ -19,6 +19,7 @@ from topics.api.operation import (
     Rule,
     command_of,
 )
+from topics.api.tables import archives
 
 
 class SqlBody(Struct):

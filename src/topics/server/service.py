@@ -9,10 +9,10 @@ from topics.server.auth.archive_roots import ArchiveRoots
 from topics.server.auth.authentication import Authority
 from topics.server.auth.login import Users
 from topics.server.live.shared import Live
-from topics.server.ops.attention import Attention
 from topics.server.ops.connection_limits import StreamSlots
-from topics.server.ops.process_metrics import process_gauges
-from topics.server.ops.sampler import Sampler
+from topics.server.ops.monitoring.attention import Attention
+from topics.server.ops.monitoring.process_metrics import process_gauges
+from topics.server.ops.monitoring.sampler import Sampler
 from topics.server.ops.settings import Settings
 from topics.server.sql.selects import SelectPool
 from topics.server.tables.pipeline_registry import Pipelines

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.server.house import House, error_of, in_house
-from topics.api.pipelines import JobReport
-from topics.api.pipelines import PipelineReport as Report
+from topics.api.tables.pipelines import JobReport
+from topics.api.tables.pipelines import PipelineReport as Report
 from topics.model.errors import Conflict, NotFound, Throttled
 from topics.server.auth.authorization import Caller
 from topics.server.tables import pipeline_registry as book

@@ -38,13 +38,13 @@ def _send(call: Call[None, None], make: Callable[[], bytes], content_type: bytes
 # Imported when they are first needed: a server starts without them.
 @cache
 def _openapi() -> bytes:
-    from topics.api.openapi import document
+    from topics.api.documents.openapi import document
 
     return encode(document())
 
 
 @cache
 def _docs() -> bytes:
-    from topics.api.reference import html
+    from topics.api.documents.reference import html
 
     return html().encode()

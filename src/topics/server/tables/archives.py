@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from topics.api.archives import ArchiveBody, ProgressBody
 from topics.api.common import VersionQuery
+from topics.api.tables.archives import ArchiveBody, ProgressBody
 from topics.broker.broker import Topic
 from topics.broker.tables.archives import ArchiveChanged, clear_archive, known_archive, report_progress, set_archive
 from topics.model.errors import InvalidRequest, TopicsError

@@ -11,7 +11,7 @@ columns.
 from collections.abc import Callable
 from typing import Any
 
-from topics.api.tables import ChangesQuery
+from topics.api.tables.tables import ChangesQuery
 from topics.broker.tables.changes import ChangesKept
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.tables.change import MAX_SOURCE_CHARS, Defaults, decode_changes, decode_large_changes

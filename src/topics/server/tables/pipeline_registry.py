@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from topics.api.pipelines import PipelineReport
+from topics.api.tables.pipelines import PipelineReport
 from topics.model.errors import BatchTooLarge, Conflict, InvalidRequest, NotFound, Throttled
 from topics.server.auth.authorization import Caller
 

@@ -7,7 +7,7 @@
 A pipeline reports every two seconds; one without a report for `LOST_AFTER_MS` is shown as lost.
 """
 
-from topics.api.pipelines import PipelineReport
+from topics.api.tables.pipelines import PipelineReport
 from topics.server.operations import Call, handles
 from topics.server.responses import send
 from topics.server.tables.pipeline_registry import check_report, pipeline_fields

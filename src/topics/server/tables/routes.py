@@ -9,7 +9,7 @@ pipeline that runs these tables must know that it does not run all their routes.
 
 from typing import Any
 
-from topics.api.tables import RoutesQuery
+from topics.api.tables.tables import RoutesQuery
 from topics.model.errors import InvalidRequest
 from topics.server.operations import Call, handles
 from topics.server.responses import send

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from topics.api.tables import TableBody, TablesQuery
+from topics.api.tables.tables import TableBody, TablesQuery
 from topics.broker.tables.tables import drop_table, known_table, put_table
 from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.tables.change import change_topic

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from topics.api.documents.openapi import PATH_PARAMETERS, query_schemas, scope_names
 from topics.api.errors import STATUS_OF
 from topics.api.live import COMMANDS, ErrorMessage
-from topics.api.openapi import PATH_PARAMETERS, query_schemas, scope_names
 from topics.api.operation import ANY_KEY, ARROW, COMMON_ERRORS, JSON, PROBE, PUBLIC, Command, Name, Operation, Rule
 from topics.api.operations import NOUNS, OPERATIONS
 from topics.api.sql import STATEMENTS

@@ -10,7 +10,7 @@ from websockets.asyncio.client import connect
 
 from tests.server.house import House, in_house, raw
 from tests.server.http.wire import until
-from topics.server.ops import metrics as metrics_module
+from topics.server.ops.monitoring import metrics as metrics_module
 
 RECORDS = {"records": [{"data": 1}, {"data": 2}]}
 

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from topics.api.operation import PLAIN
-from topics.api.pipelines import JobReport
+from topics.api.tables.pipelines import JobReport
 from topics.broker.broker import Broker, Topic
 from topics.broker.groups.groups import group_lag
 from topics.broker.log.committer import SYNC_BUCKETS_US, Committer

@@ -14,7 +14,7 @@ from topics.broker.broker import Broker, Topic
 from topics.broker.groups.groups import group_lag
 from topics.model.steps import Steps
 from topics.server.auth.authorization import Caller
-from topics.server.ops.process_metrics import free_bytes, size_bytes
+from topics.server.ops.monitoring.process_metrics import free_bytes, size_bytes
 from topics.server.tables.pipeline_registry import Pipelines
 
 log = logging.getLogger("topics.server")

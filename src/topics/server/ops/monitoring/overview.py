@@ -2,7 +2,7 @@
 
 from topics import __version__
 from topics.server.operations import Call, handles
-from topics.server.ops.process_metrics import free_bytes, resident_bytes, size_bytes
+from topics.server.ops.monitoring.process_metrics import free_bytes, resident_bytes, size_bytes
 from topics.server.responses import send
 
 

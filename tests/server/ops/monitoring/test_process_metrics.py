@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from topics.server.ops import process_metrics
+from topics.server.ops.monitoring import process_metrics
 
 
 def test_open_descriptors_grow_with_an_open_file() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import errno
 
 from tests.server.house import House, in_house
-from topics.server.ops.health import MAX_REASONS_SHOWN
+from topics.server.ops.monitoring.health import MAX_REASONS_SHOWN
 
 
 @in_house()

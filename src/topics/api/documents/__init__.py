@@ -1,0 +1,1 @@
+"""What is made from the declarations: the OpenAPI document and the reference."""

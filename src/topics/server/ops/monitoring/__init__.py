@@ -1,0 +1,1 @@
+"""What operators watch: metrics, health, warnings, and the overview of the console."""
