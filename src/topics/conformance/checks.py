@@ -70,8 +70,8 @@ def cases(table: Mapping[str, Case]) -> Callable[[Callable[[Server, Case], None]
 
 def all_checks() -> list[Check]:
     """Every check of every area, in the order of the areas' names and of each file."""
-    for module in sorted([found.name for found in pkgutil.iter_modules(areas.__path__)]):
-        importlib.import_module(f"{areas.__name__}.{module}")
+    for module in pkgutil.walk_packages(areas.__path__, f"{areas.__name__}."):
+        importlib.import_module(module.name)
     return sorted(_checks, key=lambda check: check.area)
 
 

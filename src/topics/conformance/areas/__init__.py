@@ -1,1 +1,1 @@
-"""One module per area of the contract. Importing a module registers its checks."""
+"""One module per area of the contract, in folders by noun. Importing a module registers its checks."""
