@@ -11,7 +11,7 @@ from tests.archive.copier import Copier, rows_of
 from tests.archive.test_rows import page
 from tests.lying import LIES, Lie, lying_server
 from topics.archive.ledger import ArchiveError, Ledger, Move, NoTable, Overtaken, open_archive, open_quarantine
-from topics.archive.piece import Copying, Piece, Work, commit_pieces, copy_piece
+from topics.archive.piece import Piece, PieceWriter, Work, commit_pieces, copy_piece
 from topics.archive.place import Place
 from topics.client import Client
 from topics.client.calls import RecordIn
@@ -218,9 +218,9 @@ def copied(copier: Copier, work: Work) -> Piece:
 def broken_piece(copier: Copier, quarantine_from: int = 1) -> Piece:
     """Two of four records cannot be converted. No server sends such a page, so it is handed in by hand."""
     work = Work(copier.topic, 0, 1, 1, 4, quarantine_from)
-    copying = Copying(work, Place(copier.archive.uri), Place(copier.archive.uri + "_quarantine"))
-    copying.take(page([b"1", b"\xff", b"3", b"\xfe"]))
-    return copying.close()
+    writer = PieceWriter(work, Place(copier.archive.uri), Place(copier.archive.uri + "_quarantine"))
+    writer.add_page(page([b"1", b"\xff", b"3", b"\xfe"]))
+    return writer.close()
 
 
 def test_a_record_that_cannot_be_converted_is_quarantined_and_gets_a_tombstone(copier: Copier) -> None:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tests.archive.copier import Copier, rows_of
 from topics.archive.history import History
 from topics.archive.ledger import (
-    REMOVALS_KEPT,
+    REMOVED_FILE_RETENTION,
     VACUUM_MARGIN_HOURS,
     ArchiveError,
     open_archive,
@@ -162,7 +162,7 @@ def test_vacuum_sets_the_removal_retention_of_an_older_table(
     DeltaTable.create(uri, SCHEMA, partition_by=PARTITION_BY)
     older = open_archive(uri, create=True)
     older.vacuum(DEFAULT_VACUUM_HOURS)
-    kept = DeltaTable(uri).metadata().configuration[REMOVALS_KEPT]
+    kept = DeltaTable(uri).metadata().configuration[REMOVED_FILE_RETENTION]
     assert kept == f"interval {DEFAULT_VACUUM_HOURS + VACUUM_MARGIN_HOURS} hours"
     version = DeltaTable(uri).version()
     older.vacuum(DEFAULT_VACUUM_HOURS)

@@ -58,7 +58,7 @@ def archive(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
     from topics.spark.archive import job as module
     from topics.spark.pipeline.job import JobContext
 
-    module.SEQS_PER_MS = job.get("seqs_per_ms", module.SEQS_PER_MS)
+    module.MAX_SEQS_PER_MS = job.get("seqs_per_ms", module.MAX_SEQS_PER_MS)
     with Client(job["url"]) as client:
         (found,) = [each for each in module.archive_jobs(client) if each.name == f"archive {job['topic']}"]
     assert isinstance(found, module.ArchiveJob)

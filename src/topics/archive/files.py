@@ -124,7 +124,7 @@ class _DayFile:
         self._flush()
         self._writer.close()
         self._sink.close()
-        size = self._place.keep(self._path)
+        size = self._place.finish(self._path)
         return Added(self._path, self._date, size, self._rows, self._stats())
 
     def abort(self) -> None:

@@ -26,7 +26,7 @@ from topics.client.decoding import LoneSurrogates, decode_payload
 WINDOW_BYTES = 64 << 20
 WINDOW_SEQS = 500_000
 # Assumed ratio of the size of rows in memory to their size in the file.
-_INFLATION = 8
+_MEMORY_PER_FILE_BYTE = 8
 
 
 class HistoryGone(Exception):
@@ -198,7 +198,7 @@ def _archived_items(
 def _window(files: list[StoredFile]) -> int:
     """Return how many seqs to read at once, estimated from the row sizes of the files."""
     rows, size = sum([file.rows for file in files]), sum([file.bytes for file in files])
-    per_row = max(64, size * _INFLATION // max(1, rows))
+    per_row = max(64, size * _MEMORY_PER_FILE_BYTE // max(1, rows))
     return max(1000, min(WINDOW_SEQS, WINDOW_BYTES // per_row))
 
 

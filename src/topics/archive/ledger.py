@@ -38,7 +38,7 @@ from topics.model.tables.location import QUARANTINE
 COMPACT_BYTES = 128 << 20
 # The table property for how long checkpoints of the log list removed files. Vacuum deletes only listed files, so the
 # list must outlive the vacuum delay; the margin is a week, in which at least one vacuum runs.
-REMOVALS_KEPT = "delta.deletedFileRetentionDuration"
+REMOVED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
 VACUUM_MARGIN_HOURS = 168
 # Files that remain when a process is killed while it creates a table; the second pattern adds the directories of topics.
 _UNFINISHED_COMMIT = re.compile(rf"{DELTA_LOG}/(_commit_.*\.json\.tmp|\d{{20}}\.json#\d+)")
@@ -73,7 +73,7 @@ class Position(Struct, frozen=True):
 
 
 # The position of a topic without archived records; epochs begin at 1.
-NOWHERE = Position(0, ())
+NOT_ARCHIVED = Position(0, ())
 
 
 class StoredFile(Struct, frozen=True):
@@ -238,7 +238,7 @@ class Ledger:
         if hours < 1:
             raise ValueError("a vacuum needs at least 1 hour")
         table = DeltaTable(self.uri)
-        _remember_removals(table, hours)
+        _extend_removed_file_retention(table, hours)
         return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=False))
 
     @contextmanager
@@ -255,7 +255,7 @@ class Ledger:
             self._table.update_incremental()
 
     def _position(self, topic: str) -> Position:
-        version, found = self._positions.get(topic, (-1, NOWHERE))
+        version, found = self._positions.get(topic, (-1, NOT_ARCHIVED))
         if version != self.version:
             with self._reading():
                 found = self._read_position(f"topics/{topic}")
@@ -265,7 +265,7 @@ class Ledger:
     def _read_position(self, name: str) -> Position:
         epoch = self._table.transaction_version(name)
         if epoch is None:
-            return NOWHERE
+            return NOT_ARCHIVED
         count = self._table.transaction_version(f"{name}/{epoch}/partitions") or 0
         read = [self._table.transaction_version(f"{name}/{epoch}/{number}") for number in range(count)]
         return Position(int(epoch), tuple([int(seq or 1) for seq in read]))
@@ -359,12 +359,12 @@ def _check_empty(uri: str, *, written_ahead: bool) -> None:
         )
 
 
-def _remember_removals(table: Any, hours: int) -> None:
+def _extend_removed_file_retention(table: Any, hours: int) -> None:
     """Make the log list removed files for longer than the vacuum delay: a file that is no longer listed is never deleted."""
-    text = table.metadata().configuration.get(REMOVALS_KEPT) or ""
+    text = table.metadata().configuration.get(REMOVED_FILE_RETENTION) or ""
     kept = re.fullmatch(r"interval (\d+) hours", text)
     if kept is None or int(kept[1]) < hours + VACUUM_MARGIN_HOURS:
-        table.alter.set_table_properties({REMOVALS_KEPT: f"interval {hours + VACUUM_MARGIN_HOURS} hours"})
+        table.alter.set_table_properties({REMOVED_FILE_RETENTION: f"interval {hours + VACUUM_MARGIN_HOURS} hours"})
 
 
 def _create(uri: str, schema: Any) -> Any:
@@ -377,7 +377,7 @@ def _create(uri: str, schema: Any) -> Any:
             schema,
             partition_by=PARTITION_BY,
             description="An archive of topics",
-            configuration={REMOVALS_KEPT: f"interval {DEFAULT_VACUUM_HOURS + VACUUM_MARGIN_HOURS} hours"},
+            configuration={REMOVED_FILE_RETENTION: f"interval {DEFAULT_VACUUM_HOURS + VACUUM_MARGIN_HOURS} hours"},
         )
     except (DeltaError, OSError) as error:
         # Another process may have created the table at the same time: use that one.

@@ -76,25 +76,25 @@ class Committed(Struct, frozen=True):
     repeated: bool = False
 
 
-class Lost(ArchiveError):
+class RecordsLost(ArchiveError):
     """Records that existed when the work was planned are gone, and the server gave no tombstone for them."""
 
 
 def copy_piece(client: Client, work: Work, place: Place, quarantine: Place) -> Piece:
     """Copy the work into files that no log names yet. On failure its files are removed."""
-    copying = Copying(work, place, quarantine)
+    writer = PieceWriter(work, place, quarantine)
     try:
         if work.begins is not None:
-            copying.lose(work.first, work.first, "recreated")
+            writer.add_gap(work.first, work.first, "recreated")
         else:
-            for page, tombstone in _ahead(pages(client, work)):
+            for page, tombstone in _prefetched(pages(client, work)):
                 if tombstone is not None:
-                    copying.lose(tombstone["gap_from"], tombstone["gap_to"], tombstone["reason"])
+                    writer.add_gap(tombstone["gap_from"], tombstone["gap_to"], tombstone["reason"])
                 for batch in page:
-                    copying.take(batch)
-        return copying.close()
+                    writer.add_page(batch)
+        return writer.close()
     except BaseException:
-        copying.abort()
+        writer.abort()
         raise
 
 
@@ -127,7 +127,7 @@ def pages(client: Client, work: Work) -> Iterator[tuple[list[Any], dict[str, Any
     """Yield Arrow batches with the tombstone that precedes them, if any, up to the end of the work.
 
     Raises Overtaken when the topic was created again, IncompletePage when a page does not cover what it claims to, and
-    Lost when the topic ends before the work does.
+    RecordsLost when the topic ends before the work does.
     """
     at = work.first - 1
     while at < work.last:
@@ -145,14 +145,16 @@ def pages(client: Client, work: Work) -> Iterator[tuple[list[Any], dict[str, Any
         yield page.batches, tombstone
         moved = min(page.next_from_seq, work.last)
         if moved <= at:
-            raise Lost(
+            raise RecordsLost(
                 f'topic "{work.topic}" partition {work.partition}: records {at + 1} to {work.last} were there when this '
                 "batch was planned and are gone"
             )
         at = moved
 
 
-class Copying:
+class PieceWriter:
+    """Writes the pages and gaps of one piece of work into files, and records that cannot be converted into the quarantine."""
+
     def __init__(self, work: Work, place: Place, quarantine: Place) -> None:
         self._work = work
         self._now_ms = int(time.time() * 1000)
@@ -165,7 +167,7 @@ class Copying:
         self._data_bytes = 0
         self._newest_ts = 0
 
-    def take(self, page: Any) -> None:
+    def add_page(self, page: Any) -> None:
         work = self._work
         kept, broken = convertible(page)
         self._records += kept.num_rows
@@ -185,7 +187,7 @@ class Copying:
         if new:
             self._broken.add(quarantined_rows(page, new, work.partition, work.epoch, self._now_ms))
 
-    def lose(self, gap_from: int, gap_to: int, reason: str) -> None:
+    def add_gap(self, gap_from: int, gap_to: int, reason: str) -> None:
         self._lost += gap_to - gap_from + 1
         self._rows.add(tombstone_row(self._work.partition, self._work.epoch, gap_from, gap_to, reason, self._now_ms))
 
@@ -207,7 +209,7 @@ class Copying:
         self._broken.abort()
 
 
-def _ahead(items: Iterator[Any]) -> Iterator[Any]:
+def _prefetched(items: Iterator[Any]) -> Iterator[Any]:
     """Yield the same items, fetching the next one while the current one is used: requests overlap with file writes."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, items, None)

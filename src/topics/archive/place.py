@@ -31,14 +31,14 @@ class Place:
         self._local = local_path(uri)
 
     def create(self, path: str) -> Any:
-        """Open a new file for writing. After closing it the caller calls `keep` or `remove`."""
+        """Open a new file for writing. After closing it the caller calls `finish` or `remove`."""
         if self._local is None:
             return self.filesystem().open_output_stream(path)
         whole = os.path.join(self._local, path)
         os.makedirs(os.path.dirname(whole), exist_ok=True)
         return pa.OSFile(whole, "wb")
 
-    def keep(self, path: str) -> int:
+    def finish(self, path: str) -> int:
         """Sync a closed file, so that it survives a power cut. Returns its size in bytes."""
         if self._local is None:
             return int(self.filesystem().get_file_info(path).size)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from topics.archive.ledger import NOWHERE, ArchiveError, Position, open_archive
+from topics.archive.ledger import NOT_ARCHIVED, ArchiveError, Position, open_archive
 from topics.archive.piece import Work
 from topics.client import Client, TopicInfo
 from topics.client.values import PartitionInfo
@@ -45,35 +45,35 @@ def test_a_server_with_an_older_state_is_refused(found: TopicInfo, message: str)
 
 def test_work_begins_at_the_position_of_the_table() -> None:
     at, end = Position(7, (11, 1)), {"epoch": 7, "0": 21, "1": 6}
-    assert plan_batch(info(30, 5), at, NOWHERE, end, 4) == [Work("t", 0, 7, 11, 20), Work("t", 1, 7, 1, 5)]
-    assert plan_batch(info(30, 5), Position(7, (21, 6)), NOWHERE, end, 4) == []
+    assert plan_batch(info(30, 5), at, NOT_ARCHIVED, end, 4) == [Work("t", 0, 7, 11, 20), Work("t", 1, 7, 1, 5)]
+    assert plan_batch(info(30, 5), Position(7, (21, 6)), NOT_ARCHIVED, end, 4) == []
     assert plan_batch(info(30, 5), Position(7, (16, 3)), Position(7, (9, 5)), end, 4) == [
         Work("t", 0, 7, 16, 20, 9),
         Work("t", 1, 7, 3, 5, 5),
     ]
     # A head that has gone back meanwhile.
-    assert plan_batch(info(15, 0), at, NOWHERE, end, 4) == [Work("t", 0, 7, 11, 15)]
+    assert plan_batch(info(15, 0), at, NOT_ARCHIVED, end, 4) == [Work("t", 0, 7, 11, 15)]
 
 
 def test_large_batches_are_divided_among_the_available_tasks() -> None:
-    works = plan_batch(info(1_000_000), NOWHERE, NOWHERE, {"epoch": 7, "0": 1_000_001}, 4)
+    works = plan_batch(info(1_000_000), NOT_ARCHIVED, NOT_ARCHIVED, {"epoch": 7, "0": 1_000_001}, 4)
     assert [(work.first, work.last) for work in works] == [
         (1, 250_000),
         (250_001, 500_000),
         (500_001, 750_000),
         (750_001, 1_000_000),
     ]
-    assert len(plan_batch(info(200_000), NOWHERE, NOWHERE, {"epoch": 7, "0": 200_001}, 4)) == 1
+    assert len(plan_batch(info(200_000), NOT_ARCHIVED, NOT_ARCHIVED, {"epoch": 7, "0": 200_001}, 4)) == 1
 
 
 def test_a_topic_created_again_ends_the_old_instance_and_begins_at_one() -> None:
     at = Position(5, (4, 9))
-    assert plan_batch(info(2), at, NOWHERE, {"epoch": 7, "0": 3}, 4) == [
+    assert plan_batch(info(2), at, NOT_ARCHIVED, {"epoch": 7, "0": 3}, 4) == [
         Work("t", 0, 5, 4, 4, begins=7),
         Work("t", 1, 5, 9, 9, begins=7),
         Work("t", 0, 7, 1, 2),
     ]
-    assert plan_batch(info(2, epoch=8), at, NOWHERE, {"epoch": 7, "0": 3}, 4) == [], "created again, once more"
+    assert plan_batch(info(2, epoch=8), at, NOT_ARCHIVED, {"epoch": 7, "0": 3}, 4) == [], "created again, once more"
 
 
 def test_there_is_a_job_for_every_archive(client: Client, topic: str, tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_upkeep_is_done_on_its_schedule_until_the_query_ends() -> None:
     ledger, progress = FakeLedger(), {}
     job = ArchiveJob("t", "u", 1000, 1, 2)
     wanted = wanted_until(lambda: len(ledger.done) > 4)
-    Upkeep(job, ledger, progress.update, wanted, look_s=0.001).run()  # type: ignore[arg-type]
+    Upkeep(job, ledger, progress.update, wanted, check_interval_s=0.001).run()  # type: ignore[arg-type]
     assert ledger.done[:3] == ["compact t", "vacuum 2", "compact t"]
     assert ledger.done.count("vacuum 2") == 1, "once a day at most"
     assert progress["compacted"]["files"] == 3
@@ -327,12 +327,14 @@ def test_upkeep_is_done_on_its_schedule_until_the_query_ends() -> None:
 def test_failed_upkeep_is_reported_and_retried() -> None:
     ledger, progress = FakeLedger(trouble=True), {}
     wanted = wanted_until(lambda: ledger.done.count("compact t") > 2)
-    Upkeep(ArchiveJob("t", "u", 1000, 1, 0), ledger, progress.update, wanted, look_s=0.001).run()  # type: ignore[arg-type]
+    Upkeep(ArchiveJob("t", "u", 1000, 1, 0), ledger, progress.update, wanted, check_interval_s=0.001).run()  # type: ignore[arg-type]
     assert progress["upkeep_error"] == "not compacted: the store says no"
     assert set(ledger.done) == {"compact t"}
 
 
 def test_upkeep_can_be_turned_off() -> None:
     ledger: Any = FakeLedger()
-    Upkeep(ArchiveJob("t", "u", 1000, 0, 0), ledger, {}.update, wanted_until(lambda: False, 50), look_s=0.001).run()
+    Upkeep(
+        ArchiveJob("t", "u", 1000, 0, 0), ledger, {}.update, wanted_until(lambda: False, 50), check_interval_s=0.001
+    ).run()
     assert ledger.done == []

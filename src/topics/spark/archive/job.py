@@ -35,7 +35,7 @@ log = logging.getLogger("topics.spark")
 
 # A micro-batch is large, so that a backlog is archived at full speed: Spark starts one each
 # `freshness_ms`, or when the last one is done.
-SEQS_PER_MS = 500
+MAX_SEQS_PER_MS = 500
 # Files that the table does not name are looked for once a day.
 VACUUM_EVERY_S = 86_400.0
 
@@ -70,7 +70,7 @@ class ArchiveJob:
             token=context.token,
             topic=self.topic,
             uri=self.uri,
-            most_seqs=SEQS_PER_MS * self.freshness_ms,
+            max_seqs=MAX_SEQS_PER_MS * self.freshness_ms,
             tasks=2 * parallelism(context.spark),
         )
         context.spark.dataSource.register(ArchiveDataSource)
@@ -165,14 +165,14 @@ class Upkeep(threading.Thread):
         set_status_fields: Callable[[dict[str, Any]], None],
         is_running: Callable[[], bool],
         *,
-        look_s: float = 0.5,
+        check_interval_s: float = 0.5,
     ) -> None:
         super().__init__(name=f"upkeep of {job.name}", daemon=True)
         self._job = job
         self._ledger = ledger
         self._set_status_fields = set_status_fields
         self._is_running = is_running
-        self._look_s = look_s
+        self._check_interval_s = check_interval_s
 
     def run(self) -> None:
         job = self._job
@@ -182,7 +182,7 @@ class Upkeep(threading.Thread):
         # The first one runs soon: a driver that is restarted every day would otherwise never run it.
         vacuum_at = began + (pause_s or 600.0) if job.vacuum_hours else None
         while self._is_running():
-            time.sleep(self._look_s)
+            time.sleep(self._check_interval_s)
             if compact_at is not None and time.monotonic() >= compact_at and self._is_running():
                 self.compact()
                 compact_at = time.monotonic() + pause_s
@@ -191,19 +191,19 @@ class Upkeep(threading.Thread):
                 vacuum_at = time.monotonic() + min(VACUUM_EVERY_S, job.vacuum_hours * 3600)
 
     def compact(self) -> None:
-        self._do("compacted", lambda: self._ledger.compact(self._job.topic))
+        self._run_task("compacted", lambda: self._ledger.compact(self._job.topic))
 
     def vacuum(self) -> None:
-        self._do("vacuumed", lambda: self._ledger.vacuum(self._job.vacuum_hours))
+        self._run_task("vacuumed", lambda: self._ledger.vacuum(self._job.vacuum_hours))
 
-    def _do(self, what: str, act: Callable[[], int]) -> None:
+    def _run_task(self, done: str, task: Callable[[], int]) -> None:
         """Run a task. An error is reported and the task is retried at its next time: no rows are at risk."""
         try:
-            files = act()
-            self._set_status_fields({what: {"files": files, "ts": int(time.time() * 1000)}, "upkeep_error": None})
+            files = task()
+            self._set_status_fields({done: {"files": files, "ts": int(time.time() * 1000)}, "upkeep_error": None})
         except Exception as error:  # noqa: BLE001 - no error of a store may end the upkeep
-            log.warning("archive %s: not %s: %s", self._job.topic, what, error)
-            self._set_status_fields({"upkeep_error": f"not {what}: {error}"})
+            log.warning("archive %s: not %s: %s", self._job.topic, done, error)
+            self._set_status_fields({"upkeep_error": f"not {done}: {error}"})
 
 
 def archive_lag(info: TopicInfo, at: Position) -> int:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from topics.archive.ledger import NOWHERE, ArchiveError, Ledger, Position, open_archive, open_quarantine
+from topics.archive.ledger import NOT_ARCHIVED, ArchiveError, Ledger, Position, open_archive, open_quarantine
 from topics.archive.piece import Work
 from topics.client import Client, RetryPolicy, TopicInfo
 from topics.spark.connector.ranges import SeqRange, cut, share
@@ -30,7 +30,7 @@ class ArchivePlan(Struct, frozen=True):
     token: str | None
     topic: str
     uri: str
-    most_seqs: int
+    max_seqs: int
     tasks: int
 
     def client(self) -> Client:
@@ -61,7 +61,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(self._position())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        return ReadMaxRows(self._plan.most_seqs)
+        return ReadMaxRows(self._plan.max_seqs)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         with self._plan.client() as client:
@@ -71,15 +71,15 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         with self._plan.client() as client:
             info = client.info(self._plan.topic, touch=False)
-        most = None if isinstance(limit, ReadAllAvailable) else self._plan.most_seqs
-        return end_of_batch(info, self._position(), most, self._target)
+        max_seqs = None if isinstance(limit, ReadAllAvailable) else self._plan.max_seqs
+        return end_of_batch(info, self._position(), max_seqs, self._target)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with self._plan.client() as client:
             info = client.info(self._plan.topic, touch=False)
         quarantine = open_quarantine(self._plan.uri)
-        broken = NOWHERE if quarantine is None else quarantine.position(self._plan.topic)
-        works = plan_batch(info, self._position(), broken, end, self._plan.tasks)
+        quarantined = NOT_ARCHIVED if quarantine is None else quarantine.position(self._plan.topic)
+        works = plan_batch(info, self._position(), quarantined, end, self._plan.tasks)
         return [WorkPartition(work) for work in works] or [WorkPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -107,7 +107,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def end_of_batch(
-    info: TopicInfo, at: Position, most_seqs: int | None, target: dict[str, int] | None = None
+    info: TopicInfo, at: Position, max_seqs: int | None, target: dict[str, int] | None = None
 ) -> dict[str, int]:
     """The end of the next batch as an offset: `{"epoch": e, "0": next_seq, ...}`. Raises ArchiveError."""
     heads = partition_heads(info)
@@ -127,12 +127,12 @@ def end_of_batch(
             )
         end = head + 1 if target is None else min(head + 1, target.get(str(number), 1))
         waiting[info.topic, number] = max(0, end - begin)
-    taken = waiting if most_seqs is None else share(waiting, most_seqs)
+    taken = waiting if max_seqs is None else share(waiting, max_seqs)
     ends = {str(number): at.next_seq(info.epoch, number) + taken[info.topic, number] for number in heads}
     return {"epoch": info.epoch, **ends}
 
 
-def plan_batch(info: TopicInfo, at: Position, broken: Position, end: dict[str, int], tasks: int) -> list[Work]:
+def plan_batch(info: TopicInfo, at: Position, quarantined: Position, end: dict[str, int], tasks: int) -> list[Work]:
     """The work after which the table is at `end`.
 
     It begins at the table's position, not at Spark's offset for the batch. It is empty when the topic has been created
@@ -153,7 +153,7 @@ def plan_batch(info: TopicInfo, at: Position, broken: Position, end: dict[str, i
         ranges.append(SeqRange(info.topic, number, info.epoch, at.next_seq(info.epoch, number), last))
     total = sum([each.seqs for each in ranges if each.seqs > 0])
     for each in cut(ranges, min(tasks, total // TASK_SEQS)):
-        known = broken.next_seq(info.epoch, each.partition)
+        known = quarantined.next_seq(info.epoch, each.partition)
         works.append(Work(each.topic, each.partition, each.epoch, each.first, each.last, known))
     return works
 

@@ -39,7 +39,7 @@ DELETE_RETENTION_DAYS = 7
 MAX_COMMIT_RETRIES = 20
 _MODE_PROPERTY = "topics.mode"
 _KEY_PROPERTY = "topics.key"
-_OWN = {
+_ADDED_COLUMNS = {
     "scd1": [("_ts", TIMESTAMP), ("_partition", pa.int32()), ("_seq", pa.int64())],
     "scd2": [
         ("_valid_from", TIMESTAMP),
@@ -131,11 +131,11 @@ class MaterializedTable:
         elif not changes:
             return Applied(0, 0, 0, int(self._table.version()))
         self._add_columns(rows)
-        folded = _Fold(self, changes)
-        self._write_deletes(folded)
-        return self._write(epoch, changes, folded)
+        rows_changed = _RowChanges(self, changes)
+        self._write_deletes(rows_changed)
+        return self._write(epoch, changes, rows_changed)
 
-    # What the fold needs.
+    # What _RowChanges needs.
 
     @property
     def key_columns(self) -> list[str]:
@@ -149,7 +149,7 @@ class MaterializedTable:
     @property
     def source_schema(self) -> Any:
         """The columns of the source, without our own."""
-        own = {name for name, _ in _OWN[self._mode]}
+        own = {name for name, _ in _ADDED_COLUMNS[self._mode]}
         return pa.schema([field for field in self.schema if field.name not in own])
 
     @property
@@ -177,7 +177,7 @@ class MaterializedTable:
         columns = {name: named_type(kind) for name, kind in self._declared.items()}
         for change in changes:
             columns |= {name: kind for name, kind in _inferred(change).items() if name not in columns}
-        clash = sorted(set(columns) & {name for name, _ in _OWN[self._mode]})
+        clash = sorted(set(columns) & {name for name, _ in _ADDED_COLUMNS[self._mode]})
         if clash:
             raise MaterializeError(
                 f"column {clash[0]} of the source has the name of a column of the materialised table"
@@ -186,7 +186,7 @@ class MaterializedTable:
         try:
             self._table = DeltaTable.create(
                 self._uri,
-                pa.schema([*fields, *[pa.field(name, kind) for name, kind in _OWN[self._mode]]]),
+                pa.schema([*fields, *[pa.field(name, kind) for name, kind in _ADDED_COLUMNS[self._mode]]]),
                 mode="ignore",
                 description=f"{self._topic}, materialised by topics as {self._mode}",
                 configuration={_MODE_PROPERTY: self._mode, _KEY_PROPERTY: json.dumps(key)},
@@ -212,23 +212,23 @@ class MaterializedTable:
             fields = Schema.from_arrow(pa.schema([pa.field(name, kind) for name, kind in added.items()])).fields
             self._table.alter.add_columns([Field(field.name, field.type, nullable=True) for field in fields])
 
-    def _write_deletes(self, folded: "_Fold") -> None:
+    def _write_deletes(self, rows_changed: "_RowChanges") -> None:
         from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        if not folded.deleted:
+        if not rows_changed.deleted:
             return
         keys = self.key_columns
-        schema = pa.schema([*[self.source_schema.field(name) for name in keys], *_OWN["scd1"]])
-        source = _table(folded.deleted, schema)
+        schema = pa.schema([*[self.source_schema.field(name) for name in keys], *_ADDED_COLUMNS["scd1"]])
+        source = _table(rows_changed.deleted, schema)
         uri = f"{self._uri}_deletes"
         try:
             if _opened(uri) is None:
                 DeltaTable.create(uri, schema, mode="ignore", description=f"deletes of {self._topic}")
             table = DeltaTable(uri)
-            merge = table.merge(source, _same(keys), source_alias="s", target_alias="t")
+            merge = table.merge(source, _key_condition(keys), source_alias="s", target_alias="t")
             merge.when_matched_update_all("s._ts > t._ts").when_not_matched_insert_all().execute()
-            self._remove_old_deletes(table, max([row["_ts"] for row in folded.deleted]))
+            self._remove_old_deletes(table, max([row["_ts"] for row in rows_changed.deleted]))
         except CommitFailedError as error:
             raise Overtaken(f"{uri}: another driver has written deletes ({one_line(error)})") from error
         except (DeltaError, OSError) as error:
@@ -246,7 +246,7 @@ class MaterializedTable:
             table.delete(f"_ts < '{since.isoformat()}'")
             self._deletes_since = since
 
-    def _write(self, epoch: int, changes: list[Change], folded: "_Fold") -> Applied:
+    def _write(self, epoch: int, changes: list[Change], rows_changed: "_RowChanges") -> Applied:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -256,14 +256,18 @@ class MaterializedTable:
         transactions = [Transaction(f"topics/{self._topic}", epoch)]
         transactions += [Transaction(f"topics/{self._topic}/{number}", end) for number, end in sorted(ends.items())]
         properties = CommitProperties(app_transactions=transactions, max_commit_retries=MAX_COMMIT_RETRIES)
-        upserts, removed = folded.upserts, folded.removed
+        upserts, removed = rows_changed.upserts, rows_changed.removed
         if upserts or removed:
             schema = self.schema.append(pa.field("_remove", pa.bool_()))
             rows = [{**row, "_remove": False} for row in upserts] + [{**row, "_remove": True} for row in removed]
             identity = self.key_columns if self._mode == "scd1" else [*self.key_columns, "_partition", "_seq"]
             columns = {name: f"s.{_quoted(name)}" for name in self.schema.names}
             merge = self._table.merge(
-                _table(rows, schema), _same(identity), source_alias="s", target_alias="t", commit_properties=properties
+                _table(rows, schema),
+                _key_condition(identity),
+                source_alias="s",
+                target_alias="t",
+                commit_properties=properties,
             )
             merge = merge.when_matched_delete("s._remove").when_matched_update(
                 {_quoted(name): value for name, value in columns.items()}
@@ -287,7 +291,7 @@ class MaterializedTable:
         return Applied(len(changes), len(upserts), len(removed), int(self._table.version()))
 
 
-class _Fold:
+class _RowChanges:
     """Applies changes to the versions of their keys in memory.
 
     `upserts` are rows of the table that are new or different, `removed` rows (scd1) that are gone, and `deleted` the deletes
@@ -467,7 +471,7 @@ def _table(rows: list[Row], schema: Any) -> Any:
     )
 
 
-def _same(columns: list[str]) -> str:
+def _key_condition(columns: list[str]) -> str:
     return " AND ".join([f"s.{_quoted(name)} = t.{_quoted(name)}" for name in columns])
 
 
