@@ -5,11 +5,8 @@ from typing import Any
 import msgspec
 
 from topics.model.facts import Appended
-from topics.storage.frame import Frame, decode, encode_append, encode_facts, read_frames
-from topics.storage.snapshot import read_snapshot, snapshot_numbers, write_snapshot
-from topics.storage.snapshot_format import decode_header as decode_snapshot_header
-from topics.storage.snapshot_format import encode_image
-from topics.storage.wal import (
+from topics.storage.log.frame import Frame, decode, encode_append, encode_facts, read_frames
+from topics.storage.log.wal import (
     HEADER_BYTES,
     ROOT,
     Header,
@@ -19,6 +16,9 @@ from topics.storage.wal import (
     file_numbers,
     file_path,
 )
+from topics.storage.snapshots.snapshot import read_snapshot, snapshot_numbers, write_snapshot
+from topics.storage.snapshots.snapshot_format import decode_header as decode_snapshot_header
+from topics.storage.snapshots.snapshot_format import encode_image
 from topics.testing.disk import FakeDisk
 
 

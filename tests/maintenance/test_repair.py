@@ -34,7 +34,7 @@ BATCH = 512
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.storage.segment_writer.BATCH_RECORDS", BATCH)
+    monkeypatch.setattr("topics.storage.segments.segment_writer.BATCH_RECORDS", BATCH)
 
 
 def directory() -> FakeDisk:

@@ -2,7 +2,7 @@
 
 from topics.model.records.page import make_page
 from topics.segments.pack_writer import NewEntry, write_entries
-from topics.storage.pack import PackFile
+from topics.storage.segments.pack import PackFile
 from topics.testing.disk import FakeDisk
 
 

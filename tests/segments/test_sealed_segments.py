@@ -17,8 +17,8 @@ from topics.model.records.page import Page, make_page
 from topics.model.steps import finish
 from topics.segments.sealed_segments import SealedSegment
 from topics.segments.segment_cache import MAX_REMEMBERED_READS, SegmentCache
-from topics.storage.segment_format import segment_base
-from topics.storage.segment_writer import write_segment
+from topics.storage.segments.segment_format import segment_base
+from topics.storage.segments.segment_writer import write_segment
 from topics.testing.disk import FakeDisk
 
 START_MS = 1_700_000_000_000

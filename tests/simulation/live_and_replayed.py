@@ -25,9 +25,9 @@ from topics.model.records.page import column, page_datas, page_times
 from topics.model.storage_settings import StorageSettings
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
-from topics.storage.frame import Frame
-from topics.storage.snapshot_format import decode_section, encode_image
-from topics.storage.wal import WalReader
+from topics.storage.log.frame import Frame
+from topics.storage.log.wal import WalReader
+from topics.storage.snapshots.snapshot_format import decode_section, encode_image
 from topics.testing.disk import FakeDisk
 
 Description = dict[str, Any]

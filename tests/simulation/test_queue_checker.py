@@ -19,7 +19,7 @@ from topics.broker.topics.append_with_facts import AppendWithFacts
 from topics.engine.leases.lease import Leases, seqs_bytes, seqs_of
 from topics.model.facts import Appended, DeadLettered, Deleted
 from topics.model.images import LeaseImage
-from topics.storage.frame import frame_of
+from topics.storage.log.frame import frame_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -4,7 +4,7 @@ import pytest
 
 from topics.model.errors import CorruptStorage
 from topics.storage.layout import check_complete, make_directories
-from topics.storage.wal import directory, open_shards
+from topics.storage.log.wal import directory, open_shards
 from topics.testing.disk import FakeDisk
 
 

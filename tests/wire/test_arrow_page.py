@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from topics.model.records.match import TagMatch
 from topics.model.records.page import make_page
-from topics.storage.columns import record_batch
+from topics.storage.segments.columns import record_batch
 from topics.wire.arrow_page import ArrowOptions, encode_page
 
 PAGE = make_page(5, 3, 1000, b"1\x002\x003", None, b'"n"\0\0"m"', b'"a"\0"ab"\0')

@@ -26,17 +26,17 @@ from topics.model.storage_settings import StorageSettings
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
 from topics.segments.segment_cache import damage_of
-from topics.storage.frame import decode
 from topics.storage.fs import FileSystem
 from topics.storage.layout import check_first_files
-from topics.storage.pack import PackFile, pack_base
-from topics.storage.segment_format import ROOT as SEGMENTS
-from topics.storage.segment_format import segment_base, segment_bases
-from topics.storage.snapshot import ROOT as SNAPSHOTS
-from topics.storage.snapshot import read_snapshot, snapshot_numbers, snapshot_path
-from topics.storage.snapshot_format import HeaderImage, TopicImage, decode_header, decode_section
-from topics.storage.verify import PackedKey, entry_damage, segment_damage
-from topics.storage.wal import open_shards
+from topics.storage.log.frame import decode
+from topics.storage.log.wal import open_shards
+from topics.storage.segments.pack import PackFile, pack_base
+from topics.storage.segments.segment_format import ROOT as SEGMENTS
+from topics.storage.segments.segment_format import segment_base, segment_bases
+from topics.storage.segments.verify import PackedKey, entry_damage, segment_damage
+from topics.storage.snapshots.snapshot import ROOT as SNAPSHOTS
+from topics.storage.snapshots.snapshot import read_snapshot, snapshot_numbers, snapshot_path
+from topics.storage.snapshots.snapshot_format import HeaderImage, TopicImage, decode_header, decode_section
 
 Kind = Literal["damage", "degraded", "torn", "note"]
 

@@ -38,11 +38,11 @@ from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
 from topics.storage.damaged_files import copy_to_damaged, move_to_damaged
 from topics.storage.fs import FileSystem
-from topics.storage.pack import SUFFIX, PackFile
-from topics.storage.segment_format import ROOT, segment_base, write_flags
-from topics.storage.segment_reader import SegmentFile
-from topics.storage.segment_writer import write_segment
-from topics.storage.verify import entry_damage, segment_damage
+from topics.storage.segments.pack import SUFFIX, PackFile
+from topics.storage.segments.segment_format import ROOT, segment_base, write_flags
+from topics.storage.segments.segment_reader import SegmentFile
+from topics.storage.segments.segment_writer import write_segment
+from topics.storage.segments.verify import entry_damage, segment_damage
 
 Range = tuple[int, int]
 

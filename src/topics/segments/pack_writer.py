@@ -12,7 +12,7 @@ from topics.model.facts import PackedInfo
 from topics.model.records.page import Page
 from topics.segments.packed_segments import PackedSegment
 from topics.storage.fs import Bytes, FileSystem
-from topics.storage.pack import Entry, PackFile, encode_pages, pack_size, write_pack
+from topics.storage.segments.pack import Entry, PackFile, encode_pages, pack_size, write_pack
 
 
 class NewEntry(Struct):

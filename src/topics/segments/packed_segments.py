@@ -1,4 +1,4 @@
-"""Packed segments: small segments whose records are an entry of a pack (`storage/pack.py`).
+"""Packed segments: small segments whose records are an entry of a pack (`storage/segments/pack.py`).
 
 Their delete flags have no file: the snapshot contains them, and the log contains the deletes since the snapshot.
 """
@@ -16,7 +16,7 @@ from topics.model.records.page import SEPARATOR, Page, page_weight, record_sizes
 from topics.model.steps import Steps
 from topics.segments.sealed_segments import StoredSegment
 from topics.segments.segment_cache import Damage, SegmentCache
-from topics.storage.pack import pack_base
+from topics.storage.segments.pack import pack_base
 
 
 class PackedSegment(StoredSegment, MergedSegment):

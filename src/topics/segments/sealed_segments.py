@@ -15,7 +15,7 @@ from topics.model.records.match import TagMatch
 from topics.model.records.page import Page, page_weight, record_sizes
 from topics.model.steps import Steps
 from topics.segments.segment_cache import Damage, SegmentCache, damage_of
-from topics.storage.segment_format import (
+from topics.storage.segments.segment_format import (
     check_frame,
     is_another_segment,
     read_flags,
@@ -23,8 +23,8 @@ from topics.storage.segment_format import (
     segment_exists,
     write_flags,
 )
-from topics.storage.segment_reader import RowRange, SegmentFile
-from topics.storage.tag_index import find_tagged
+from topics.storage.segments.segment_reader import RowRange, SegmentFile
+from topics.storage.segments.tag_index import find_tagged
 
 # Records that a reader gets as one page of a sealed segment.
 MAX_RUN_RECORDS = 1000

@@ -21,8 +21,8 @@ from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.records.page import Page
 from topics.storage.fs import FileSystem
-from topics.storage.pack import PackFile, pack_base, pack_exists
-from topics.storage.segment_reader import SegmentFile
+from topics.storage.segments.pack import PackFile, pack_base, pack_exists
+from topics.storage.segments.segment_reader import SegmentFile
 
 MAX_OPEN_FILES = 32
 # Reads that are remembered in order to recognise a repeated one.

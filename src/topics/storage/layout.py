@@ -2,12 +2,12 @@
 
 from topics.model.errors import CorruptStorage
 from topics.storage.fs import FileSystem
-from topics.storage.segment_format import ROOT as SEGMENTS
-from topics.storage.segment_format import segment_bases
-from topics.storage.snapshot import ROOT as SNAPSHOTS
-from topics.storage.snapshot_format import HeaderImage
-from topics.storage.wal import LOG, WalReader, directory, file_path
-from topics.storage.wal import ROOT as WAL
+from topics.storage.log.wal import LOG, WalReader, directory, file_path
+from topics.storage.log.wal import ROOT as WAL
+from topics.storage.segments.segment_format import ROOT as SEGMENTS
+from topics.storage.segments.segment_format import segment_bases
+from topics.storage.snapshots.snapshot import ROOT as SNAPSHOTS
+from topics.storage.snapshots.snapshot_format import HeaderImage
 
 
 def check_complete(fs: FileSystem, logs: list[WalReader]) -> None:

@@ -14,7 +14,7 @@ from topics.broker.durability.recovery import recover
 from topics.model.errors import Unavailable
 from topics.model.limits import Limits
 from topics.model.records.batch import decode_batch
-from topics.storage.wal import HEADER_BYTES
+from topics.storage.log.wal import HEADER_BYTES
 from topics.testing.broker import BrokerBench
 from topics.testing.disk import FakeDisk
 from topics.testing.runtime import ManualRuntime

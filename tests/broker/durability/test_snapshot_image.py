@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.crash.world import SMALL
 from topics.broker.durability.recovery import recover
 from topics.model.errors import CorruptStorage
-from topics.storage.snapshot import write_snapshot
-from topics.storage.snapshot_format import decode_header
+from topics.storage.snapshots.snapshot import write_snapshot
+from topics.storage.snapshots.snapshot_format import decode_header
 from topics.testing.disk import FakeDisk
 
 

@@ -1,7 +1,7 @@
 """A log file whose header was torn by a power cut: it is unknown which boot wrote it, so seqs are skipped."""
 
 from tests.broker.broker_under_test import BrokerUnderTest
-from topics.storage.wal import file_path
+from topics.storage.log.wal import file_path
 
 
 def test_a_power_cut_that_tears_the_header_of_the_newest_file_hands_out_no_seq_twice() -> None:

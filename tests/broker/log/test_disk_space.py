@@ -13,7 +13,7 @@ from topics.model.errors import TopicsError, Unavailable
 from topics.model.records.batch import decode_batch
 from topics.model.records.match import TagMatch
 from topics.storage.reserve import PATH
-from topics.storage.snapshot import snapshot_numbers
+from topics.storage.snapshots.snapshot import snapshot_numbers
 from topics.testing.disk import FakeDisk
 
 SETTINGS = msgspec.structs.replace(

@@ -15,7 +15,7 @@ from topics.model.config import DEFAULT_CONFIG, ConfigChange
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
 from topics.model.records.batch import decode_batch, decode_singles
-from topics.storage.wal import HEADER_BYTES
+from topics.storage.log.wal import HEADER_BYTES
 from topics.testing.broker import BrokerBench
 
 PLAIN = b'{"records":[{"data":%d}]}'

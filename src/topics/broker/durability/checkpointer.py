@@ -43,11 +43,11 @@ from topics.runtime.interface import Runtime
 from topics.runtime.replies import call
 from topics.segments.segment_cache import FlaggedSegment
 from topics.storage.fs import FileSystem
-from topics.storage.kept import Need, need_of, remove_log_below, remove_spare
-from topics.storage.segment_format import ROOT as SEGMENTS
-from topics.storage.snapshot import KEPT, remove_snapshots_but, write_snapshot
-from topics.storage.snapshot_format import HeaderImage, SectionImage, encode_image, named_segments
-from topics.storage.wal import LOG
+from topics.storage.log.wal import LOG
+from topics.storage.segments.segment_format import ROOT as SEGMENTS
+from topics.storage.snapshots.kept import Need, need_of, remove_log_below, remove_spare
+from topics.storage.snapshots.snapshot import KEPT, remove_snapshots_but, write_snapshot
+from topics.storage.snapshots.snapshot_format import HeaderImage, SectionImage, encode_image, named_segments
 
 # Topics whose image is taken in one turn of the loop, at about 8 us each.
 IMAGES_PER_TURN = 256

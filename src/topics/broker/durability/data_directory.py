@@ -2,11 +2,14 @@
 
 from topics.broker.durability.recovery import Progress, Recovered, recover
 from topics.model.storage_settings import StorageSettings
-from topics.storage import damaged_files, segment_format, snapshot, wal
-from topics.storage.columns import load_libraries
+from topics.storage import damaged_files
 from topics.storage.fs import Lock
+from topics.storage.log import wal
 from topics.storage.os_fs import OsFileSystem
 from topics.storage.os_marker import DEFAULT_DIRECTORY
+from topics.storage.segments import segment_format
+from topics.storage.segments.columns import load_libraries
+from topics.storage.snapshots import snapshot
 
 LOCK = "LOCK"
 DIRECTORIES = (wal.ROOT, segment_format.ROOT, snapshot.ROOT, damaged_files.ROOT)

@@ -36,7 +36,7 @@ from topics.runtime.interface import Runtime
 from topics.segments.pack_writer import NewEntry, Written, mergeable, write_entries
 from topics.segments.packed_segments import PackedSegment
 from topics.storage.fs import FileSystem
-from topics.storage.pack import PackFile, entry_bytes, pack_base
+from topics.storage.segments.pack import PackFile, entry_bytes, pack_base
 
 # A pack is written when it has this many entries, however small they are.
 MAX_PACK_ENTRIES = 16_384

@@ -42,23 +42,29 @@ from topics.model.storage_settings import StorageSettings
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
 from topics.segments.segment_cache import Damage, SegmentCache
-from topics.storage.frame import APPEND, Frame, decode, decode_append, encode_facts
 from topics.storage.fs import FileSystem, Mark
-from topics.storage.kept import need_of, remove_spare
 from topics.storage.layout import check_complete, check_first_files, make_directories
-from topics.storage.pack import entry_bytes, pack_base, pack_size
+from topics.storage.log.frame import APPEND, Frame, decode, decode_append, encode_facts
+from topics.storage.log.wal import LOG, TornTail, WalReader, WalWriter, open_shards
 from topics.storage.reserve import Reserve, is_full
-from topics.storage.segment_format import ROOT as SEGMENTS
-from topics.storage.segment_format import move_segment_to_damaged, remove_segment, segment_bases
-from topics.storage.snapshot import (
+from topics.storage.segments.pack import entry_bytes, pack_base, pack_size
+from topics.storage.segments.segment_format import ROOT as SEGMENTS
+from topics.storage.segments.segment_format import move_segment_to_damaged, remove_segment, segment_bases
+from topics.storage.snapshots.kept import need_of, remove_spare
+from topics.storage.snapshots.snapshot import (
     read_first_section,
     read_snapshot,
     remove_unfinished,
     snapshot_numbers,
     snapshot_path,
 )
-from topics.storage.snapshot_format import HeaderImage, SectionImage, decode_header, decode_section, named_segments
-from topics.storage.wal import LOG, TornTail, WalReader, WalWriter, open_shards
+from topics.storage.snapshots.snapshot_format import (
+    HeaderImage,
+    SectionImage,
+    decode_header,
+    decode_section,
+    named_segments,
+)
 
 Progress = Callable[[float], None]
 SomeSegment = TypeVar("SomeSegment", bound=Segment)

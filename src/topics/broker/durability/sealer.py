@@ -31,8 +31,8 @@ from topics.runtime.backoff import Backoff
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
 from topics.storage.fs import FileSystem
-from topics.storage.segment_format import segment_base
-from topics.storage.segment_writer import write_segment
+from topics.storage.segments.segment_format import segment_base
+from topics.storage.segments.segment_writer import write_segment
 
 # Time for one step of measuring what is hot.
 STEP_SECONDS = 0.002

@@ -25,8 +25,8 @@ from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
 from topics.segments.packed_segments import PackedSegment
 from topics.storage.fs import FileSystem
-from topics.storage.segment_format import ROOT as SEGMENTS
-from topics.storage.segment_format import remove_segment
+from topics.storage.segments.segment_format import ROOT as SEGMENTS
+from topics.storage.segments.segment_format import remove_segment
 
 
 class PendingRemoval(Struct):

@@ -14,7 +14,7 @@ from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.topic import Topic
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
-from topics.storage.snapshot_format import HotImage, PackedImage, PartitionImage, SectionImage, TopicImage
+from topics.storage.snapshots.snapshot_format import HotImage, PackedImage, PartitionImage, SectionImage, TopicImage
 
 
 def section_images(state: State) -> list[SectionImage]:

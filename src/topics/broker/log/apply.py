@@ -72,7 +72,7 @@ from topics.model.records.page import Page, part
 from topics.model.tables.archive import Archive
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
-from topics.storage.segment_format import segment_base
+from topics.storage.segments.segment_format import segment_base
 
 
 def apply(state: State, fact: Fact, prepared: Any = None) -> Any:

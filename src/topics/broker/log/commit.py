@@ -17,7 +17,7 @@ from topics.engine.tables.versions import Versions
 from topics.model.errors import TopicsError
 from topics.model.facts import Fact, frees_space
 from topics.runtime.replies import call, run_each, send
-from topics.storage.frame import frame_of
+from topics.storage.log.frame import frame_of
 
 
 class Commit:

@@ -41,7 +41,7 @@ from topics.model.facts import Fact
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime, Timer
 from topics.runtime.replies import call, internal_error, run_each
-from topics.storage.wal import WalWriter
+from topics.storage.log.wal import WalWriter
 
 log = logging.getLogger("topics.broker")
 

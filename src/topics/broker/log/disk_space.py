@@ -8,7 +8,7 @@
               next snapshot needs. The reserve is released. Only commits that free space, and the checkpoints that remove
               files, are written; every other commit is refused with `storage_full`.
 
-The reserve and the spare files (`storage/kept.py`) cover the next snapshot, whose size is bounded: a checkpoint begins when
+The reserve and the spare files (`storage/snapshots/kept.py`) cover the next snapshot, whose size is bounded: a checkpoint begins when
 the log has grown by `checkpoint_bytes`, so the snapshot is larger than the last one by about that at most. While space is
 low a checkpoint first removes the spare files and then the snapshot that it replaces. Everything that the new snapshot
 holds was in the old one or in the log behind it, so afterwards there is at least as much space as before: a checkpoint
@@ -24,9 +24,9 @@ from collections.abc import Callable
 from topics.runtime.backoff import Backoff
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
-from topics.storage.kept import Need
+from topics.storage.log.wal import WalWriter
 from topics.storage.reserve import Reserve, is_full
-from topics.storage.wal import WalWriter
+from topics.storage.snapshots.kept import Need
 
 # How long a server may refuse writes although there is space again.
 MAX_RECHECK_MS = 5000

@@ -31,7 +31,7 @@ from topics.model.partitioning import hashed_partition
 from topics.model.records.batch import Batch
 from topics.model.records.page import SEPARATOR, Page, joined_columns
 from topics.runtime.replies import call, send
-from topics.storage.frame import encode_append, encode_append_pages, frame_of
+from topics.storage.log.frame import encode_append, encode_append_pages, frame_of
 from topics.wire.timing import commit_timing
 
 Reply = Callable[["Append | TopicsError"], None]

@@ -19,7 +19,7 @@ from topics.model.records.match import TagMatch
 from topics.model.records.page import Page, part
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment
-from topics.storage.columns import record_batch
+from topics.storage.segments.columns import record_batch
 from topics.wire.arrow_page import MEDIA_TYPE, ArrowOptions, encode_page
 
 __all__ = ["DEFAULT_PAGE_RECORDS", "MAX_PAGE_BYTES", "MAX_PAGE_RECORDS", "MEDIA_TYPE", "BulkPage", "bulk_read"]

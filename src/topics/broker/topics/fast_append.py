@@ -23,7 +23,7 @@ from topics.model.facts import Appended, KeysKept
 from topics.model.records.batch import Batch
 from topics.model.records.page import Page
 from topics.runtime.replies import internal_error
-from topics.storage.frame import encode_append, encode_facts
+from topics.storage.log.frame import encode_append, encode_facts
 from topics.wire.timing import commit_timing
 
 

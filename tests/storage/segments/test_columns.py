@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from topics.model.records.page import make_page
-from topics.storage.columns import first_not_in, has_empty, joined_texts, node_set, record_batch, tag_batch
+from topics.storage.segments.columns import first_not_in, has_empty, joined_texts, node_set, record_batch, tag_batch
 
 
 def test_adjacent_pages_become_one_batch() -> None:

@@ -1,11 +1,11 @@
 """What only the older of the two kept snapshots needs."""
 
-from topics.storage.frame import encode_facts
-from topics.storage.kept import remove_spare, spare_bytes
-from topics.storage.snapshot import ROOT as SNAPSHOTS
-from topics.storage.snapshot import snapshot_numbers, write_snapshot
-from topics.storage.wal import LOG, WalWriter, file_numbers
-from topics.storage.wal import ROOT as WAL
+from topics.storage.log.frame import encode_facts
+from topics.storage.log.wal import LOG, WalWriter, file_numbers
+from topics.storage.log.wal import ROOT as WAL
+from topics.storage.snapshots.kept import remove_spare, spare_bytes
+from topics.storage.snapshots.snapshot import ROOT as SNAPSHOTS
+from topics.storage.snapshots.snapshot import snapshot_numbers, write_snapshot
 from topics.testing.disk import FakeDisk
 
 FILE_BYTES = 1000

@@ -11,12 +11,12 @@ from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.records.match import TagMatch
 from topics.model.records.page import RECORD_OVERHEAD, SEPARATOR, LoadedPage, Page, page_size
-from topics.storage.columns import first_not_in, joined_rows, joined_texts, node_set
 from topics.storage.fs import FileSystem
 from topics.storage.reading import load, map_file
-from topics.storage.segment_format import BAD_FRAME, METADATA_KEY, BatchEntry, Footer, frame_checksum
-from topics.storage.tag_index import TagIndex, TagScan, open_tag_index
-from topics.storage.text_column import StringColumn, TextColumn
+from topics.storage.segments.columns import first_not_in, joined_rows, joined_texts, node_set
+from topics.storage.segments.segment_format import BAD_FRAME, METADATA_KEY, BatchEntry, Footer, frame_checksum
+from topics.storage.segments.tag_index import TagIndex, TagScan, open_tag_index
+from topics.storage.segments.text_column import StringColumn, TextColumn
 
 # About the most bytes that are read from a file for one record.
 PAGE_BYTES = 1 << 20

@@ -11,8 +11,8 @@ from topics.model.images import KeptWrite, LeaseImage
 from topics.model.records.page import Page
 from topics.model.tables.archive import Archive
 from topics.model.tables.route import Route
-from topics.storage.pack import pack_base
-from topics.storage.segment_format import segment_base
+from topics.storage.segments.pack import pack_base
+from topics.storage.segments.segment_format import segment_base
 
 
 class HeaderImage(Struct):

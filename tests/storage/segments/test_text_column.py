@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from topics.storage.text_column import StringColumn, TextColumn
+from topics.storage.segments.text_column import StringColumn, TextColumn
 
 
 def test_rows_of_json_texts() -> None:

@@ -37,8 +37,8 @@ from xxhash import xxh3_64_intdigest
 
 from topics.model.errors import CorruptStorage
 from topics.storage.damaged_files import remove_file
-from topics.storage.frame import Frame, find_frames, read_frames
 from topics.storage.fs import File, FileSystem, Marker
+from topics.storage.log.frame import Frame, find_frames, read_frames
 from topics.storage.reading import load, map_file, reading
 from topics.storage.reserve import is_full
 

@@ -5,9 +5,9 @@ from msgspec import structs
 
 from topics.model.facts import SegmentInfo
 from topics.model.records.page import make_page
-from topics.storage.segment_format import segment_base
-from topics.storage.segment_writer import write_segment
-from topics.storage.verify import segment_damage
+from topics.storage.segments.segment_format import segment_base
+from topics.storage.segments.segment_writer import write_segment
+from topics.storage.segments.verify import segment_damage
 from topics.testing.disk import FakeDisk
 
 BASE = segment_base(1, 0, 7)

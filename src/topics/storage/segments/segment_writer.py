@@ -9,9 +9,9 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from topics.model.config import U64_MAX
 from topics.model.facts import SegmentInfo
 from topics.model.records.page import Page
-from topics.storage.columns import record_batch, record_schema, tag_batch
 from topics.storage.fs import File, FileSystem
-from topics.storage.segment_format import (
+from topics.storage.segments.columns import record_batch, record_schema, tag_batch
+from topics.storage.segments.segment_format import (
     METADATA_KEY,
     ROOT,
     BatchEntry,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.model.errors import CorruptStorage
-from topics.storage.snapshot import read_snapshot, remove_snapshots_but, snapshot_numbers, write_snapshot
+from topics.storage.snapshots.snapshot import read_snapshot, remove_snapshots_but, snapshot_numbers, write_snapshot
 from topics.testing.disk import FakeDisk
 
 

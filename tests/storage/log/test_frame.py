@@ -13,7 +13,7 @@ from xxhash import xxh3_64_intdigest
 from topics.model.config import TopicConfig
 from topics.model.facts import Appended, Deleted, Fact, Lost, Staged, StagedPart, TopicCreated, TopicDeleted
 from topics.model.records.page import SEPARATOR, Page, fold, make_page
-from topics.storage.frame import (
+from topics.storage.log.frame import (
     HEAD_BYTES,
     decode,
     decode_append,

@@ -8,10 +8,10 @@ import pytest
 from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.records.page import Page, make_page, page_size, page_times
-from topics.storage import segment_writer
-from topics.storage.segment_format import read_flags, segment_base, write_flags
-from topics.storage.segment_reader import SegmentFile
-from topics.storage.segment_writer import write_segment
+from topics.storage.segments import segment_writer
+from topics.storage.segments.segment_format import read_flags, segment_base, write_flags
+from topics.storage.segments.segment_reader import SegmentFile
+from topics.storage.segments.segment_writer import write_segment
 from topics.testing.disk import FakeDisk
 
 Record = tuple[str, str | None, str | None, str | None]

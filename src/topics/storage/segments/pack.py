@@ -25,7 +25,7 @@ from topics.model.facts import PackedInfo
 from topics.model.records.page import Page
 from topics.storage.fs import Bytes, File, FileSystem
 from topics.storage.reading import load, map_file
-from topics.storage.segment_format import ROOT
+from topics.storage.segments.segment_format import ROOT
 
 VERSION = 1
 SUFFIX = ".pack"

@@ -15,8 +15,8 @@ from topics.model.facts import SegmentInfo
 from topics.model.records.match import TagMatch
 from topics.storage.fs import FileSystem
 from topics.storage.reading import load, map_file
-from topics.storage.segment_format import BatchEntry
-from topics.storage.text_column import TextColumn
+from topics.storage.segments.segment_format import BatchEntry
+from topics.storage.segments.text_column import TextColumn
 
 # Entries of the index examined per step of a search.
 STEP_SEQS = 4096

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from topics.model.records.page import SEPARATOR
-from topics.storage.columns import has_empty, joined_texts
+from topics.storage.segments.columns import has_empty, joined_texts
 
 # Bytes that a JSON string must escape.
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')

@@ -3,8 +3,8 @@
 import itertools
 
 from topics.model.records.page import Page
-from topics.storage.segment_format import read_flags, remove_segment, segment_base, segment_exists, write_flags
-from topics.storage.segment_writer import write_segment
+from topics.storage.segments.segment_format import read_flags, remove_segment, segment_base, segment_exists, write_flags
+from topics.storage.segments.segment_writer import write_segment
 from topics.testing.disk import FakeDisk, PowerCut
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.storage import wal
-from topics.storage.frame import encode_facts
 from topics.storage.fs import Bytes, File
+from topics.storage.log import wal
+from topics.storage.log.frame import encode_facts
+from topics.storage.log.wal import WalReader, WalWriter, directory, file_numbers
 from topics.storage.os_fs import OsFileSystem
-from topics.storage.wal import WalReader, WalWriter, directory, file_numbers
 
 FILE_BYTES = 4096
 

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.model.config import TopicConfig
-from topics.storage.snapshot_format import HeaderImage, TopicImage, decode_header, decode_section, encode_image
+from topics.storage.snapshots.snapshot_format import (
+    HeaderImage,
+    TopicImage,
+    decode_header,
+    decode_section,
+    encode_image,
+)
 
 
 def test_every_cut_of_an_image_is_refused() -> None:

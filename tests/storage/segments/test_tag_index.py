@@ -6,10 +6,10 @@ from topics.model.errors import CorruptStorage
 from topics.model.facts import SegmentInfo
 from topics.model.records.match import TagMatch
 from topics.model.records.page import make_page
-from topics.storage.segment_format import segment_base
-from topics.storage.segment_reader import SegmentFile
-from topics.storage.segment_writer import write_segment
-from topics.storage.tag_index import TagScan, find_tagged
+from topics.storage.segments.segment_format import segment_base
+from topics.storage.segments.segment_reader import SegmentFile
+from topics.storage.segments.segment_writer import write_segment
+from topics.storage.segments.tag_index import TagScan, find_tagged
 from topics.testing.disk import FakeDisk
 
 BASE = segment_base(1, 0, 7)

@@ -4,9 +4,9 @@ from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo, SegmentInfo
 from topics.model.records.page import SEPARATOR, column, page_times
 from topics.storage.fs import FileSystem
-from topics.storage.pack import PackFile
-from topics.storage.segment_format import read_flags
-from topics.storage.segment_reader import SegmentFile
+from topics.storage.segments.pack import PackFile
+from topics.storage.segments.segment_format import read_flags
+from topics.storage.segments.segment_reader import SegmentFile
 
 # An entry of a pack: its topic and partition, and what the log or a snapshot says about it.
 PackedKey = tuple[int, int, PackedInfo]

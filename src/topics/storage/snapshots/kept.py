@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from topics.model.storage_settings import StorageSettings
 from topics.storage.fs import FileSystem
-from topics.storage.snapshot import remove_snapshots_but, snapshot_numbers, snapshot_path, snapshot_size
-from topics.storage.wal import file_numbers, file_path, remove_files_below
+from topics.storage.log.wal import file_numbers, file_path, remove_files_below
+from topics.storage.snapshots.snapshot import remove_snapshots_but, snapshot_numbers, snapshot_path, snapshot_size
 
 
 def spare_bytes(fs: FileSystem, snapshot: int, cut: dict[int, int]) -> int:

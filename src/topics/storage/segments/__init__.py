@@ -1,0 +1,1 @@
+"""Sealed segments and packs: formats, writers and readers."""

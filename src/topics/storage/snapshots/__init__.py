@@ -1,0 +1,1 @@
+"""Snapshots, their content, and the files that recovery needs."""
