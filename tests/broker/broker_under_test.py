@@ -13,7 +13,7 @@ from topics.model.errors import TopicsError
 from topics.model.limits import Limits
 from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
 SMALL = StorageSettings(

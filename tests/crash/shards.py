@@ -19,7 +19,7 @@ from topics.storage.log.wal import (
 from topics.storage.snapshots.snapshot import read_snapshot, snapshot_numbers, write_snapshot
 from topics.storage.snapshots.snapshot_format import decode_header as decode_snapshot_header
 from topics.storage.snapshots.snapshot_format import encode_image
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def spread_log(disk: FakeDisk, shards: int) -> FakeDisk:

@@ -20,7 +20,7 @@ from topics.model.errors import CorruptStorage
 from topics.model.records.match import TagMatch
 from topics.storage.os_fs import OsFileSystem
 from topics.testing.clock import ManualClock
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 LONG = hypothesis_settings().max_examples >= 1000
 PLACES = 200 if LONG else 7

@@ -27,7 +27,7 @@ from topics.model.records.match import TagMatch
 from topics.model.steps import finish
 from topics.storage.fs import names_in
 from topics.testing.clock import ManualClock
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 Damager = Callable[[FakeDisk, str, str], None]
 

@@ -16,7 +16,7 @@ from tests.crash.world import SMALL, World, compare, verify
 from topics.broker.durability.recovery import recover
 from topics.model.errors import CorruptStorage
 from topics.runtime.backoff import MIN_DELAY_MS
-from topics.testing.disk import FakeDisk, Fault, ShortWrite
+from topics.testing.disk.fake_disk import FakeDisk, Fault, ShortWrite
 
 LONG = hypothesis_settings().max_examples >= 1000
 # As far as this the script goes before it looks after the fault; long enough to seal, to take snapshots and to rotate.

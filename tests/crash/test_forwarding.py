@@ -20,7 +20,7 @@ from topics.model.records.batch import decode_batch
 from topics.model.records.match import TagMatch
 from topics.model.router import RouterChange
 from topics.model.storage_settings import StorageSettings
-from topics.testing.disk import FakeDisk, PowerCut
+from topics.testing.disk.fake_disk import FakeDisk, PowerCut
 
 DESTS = ("disk", "fsync", "far")
 # `make crash` ends each history at every step. Otherwise each variant takes every so-manieth, beginning elsewhere.

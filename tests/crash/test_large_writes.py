@@ -13,8 +13,8 @@ from topics.model.limits import Limits
 from topics.model.records.batch import Batch, decode_batch
 from topics.model.records.large_batch import decode_large
 from topics.model.steps import finish
-from topics.testing.disk import FakeDisk, ShortWrite
-from topics.testing.survival import Survive
+from topics.testing.disk.fake_disk import FakeDisk, ShortWrite
+from topics.testing.disk.survival import Survive
 
 # Every write of more than one record runs in the thread.
 SETTINGS = msgspec.structs.replace(SMALL, max_loop_write_bytes=150)

@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 
 from tests.crash.history import STAGES, play, texts
 from tests.crash.world import SMALL, World, compare, dump, verify, watched
-from topics.testing.disk import FakeDisk
-from topics.testing.survival import Survive, Torn
+from topics.testing.disk.fake_disk import FakeDisk
+from topics.testing.disk.survival import Survive, Torn
 
 LONG = hypothesis_settings().max_examples >= 1000
 TEARS: list[Torn] = ["prefix", "zero", "garbage"]

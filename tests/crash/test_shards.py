@@ -14,7 +14,7 @@ from topics.broker.transactions.stages import commit
 from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.records.batch import decode_batch
 from topics.storage.log.wal import file_numbers
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 SHARDS = 3
 

@@ -33,9 +33,9 @@ from topics.model.steps import finish
 from topics.model.storage_settings import StorageSettings
 from topics.storage.fs import FileSystem
 from topics.testing.clock import ManualClock
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
+from topics.testing.disk.survival import InFlight
 from topics.testing.runtime import ManualRuntime
-from topics.testing.survival import InFlight
 
 End = Literal["power", "kill", "clean"]
 LIMITS = Limits()

@@ -2,7 +2,7 @@
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.maintenance.check import check
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def written() -> FakeDisk:

@@ -3,7 +3,7 @@
 from topics.model.records.page import make_page
 from topics.segments.pack_writer import NewEntry, write_entries
 from topics.storage.segments.pack import PackFile
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def test_entries_are_written_in_order_and_read_back() -> None:

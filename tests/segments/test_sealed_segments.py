@@ -19,7 +19,7 @@ from topics.segments.sealed_segments import SealedSegment
 from topics.segments.segment_cache import MAX_REMEMBERED_READS, SegmentCache
 from topics.storage.segments.segment_format import segment_base
 from topics.storage.segments.segment_writer import write_segment
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 START_MS = 1_700_000_000_000
 NODES = ["a", "worker-7", "ü", 'with "quotes"', "line\nbreak", ""]

@@ -1,7 +1,7 @@
 """The cache keeps open files and reports each damage once."""
 
 from topics.segments.segment_cache import Damage, SegmentCache
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 DAMAGE = Damage("segments/a.arrow", 8, "checksum differs", 1, 0, 1, 9)
 

@@ -21,7 +21,7 @@ from topics.server.http import HttpLimits, Listener
 from topics.server.ops.settings import load_settings
 from topics.server.routing import Handler
 from topics.server.service import Service
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 class House:

@@ -15,9 +15,9 @@ import pyarrow
 import pytest
 from websockets.sync.client import connect
 
+from topics.testing.disk.slow_disk import SYNC_SECONDS
 from topics.testing.probe import LoopProbe
 from topics.testing.process import ServerProcess
-from topics.testing.slow_disk import SYNC_SECONDS
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -352,7 +352,7 @@ MAX_BLOCKED_MS = SYNC_SECONDS * 1000 / 2
 class SlowServer(ServerProcess):
     """A server on a disk whose syncs take SYNC_SECONDS."""
 
-    program = ("-m", "topics.testing.slow_disk")
+    program = ("-m", "topics.testing.disk.slow_disk")
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from topics.segments.sealed_segments import SealedSegment
 from topics.storage.log.frame import Frame
 from topics.storage.log.wal import WalReader
 from topics.storage.snapshots.snapshot_format import decode_section, encode_image
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 Description = dict[str, Any]
 

@@ -27,7 +27,7 @@ from topics.model.tables.archive import ArchivedTo, ArchiveOptions
 from topics.model.tables.change import Defaults, decode_changes
 from topics.model.tables.route import Route
 from topics.model.tables.table import Table
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
 SETTINGS = StorageSettings(

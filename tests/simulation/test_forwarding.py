@@ -22,7 +22,7 @@ from topics.model.records.batch import decode_batch
 from topics.model.records.match import TagMatch
 from topics.model.router import RouterChange
 from topics.model.storage_settings import StorageSettings
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 LIMITS = Limits()
 SEEDS = range(3000 if hypothesis_settings().max_examples >= 1000 else 120)

@@ -33,7 +33,7 @@ from topics.model.limits import Limits
 from topics.model.records.batch import decode_batch
 from topics.server.topics.pending_appends import PendingAppends
 from topics.server.topics.throttle import Throttle
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
 LONG = hypothesis_settings().max_examples >= 1000

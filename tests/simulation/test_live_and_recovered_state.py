@@ -25,7 +25,7 @@ from topics.broker.durability.recovery import replay
 from topics.broker.log.apply import APPLY
 from topics.broker.state import State
 from topics.model.facts import Appended, ChangesMarked, Fact, HeadMoved, Leased, Repaired
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 EXPECTED = Path(__file__).with_name("expected_state.jsonl")
 FACTS = typing.get_args(Fact)

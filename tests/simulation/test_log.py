@@ -16,8 +16,8 @@ from tests.crash.history import texts
 from tests.crash.world import SMALL, World, compare, dump, read_all, verify
 from tests.simulation.live_and_replayed import compare as compare_with_replay
 from topics.model.records.match import TagMatch
-from topics.testing.disk import FakeDisk
-from topics.testing.survival import Survive
+from topics.testing.disk.fake_disk import FakeDisk
+from topics.testing.disk.survival import Survive
 
 LONG = hypothesis_settings().max_examples >= 1000
 TOPICS = st.sampled_from(["one", "two", "three"])

@@ -27,7 +27,7 @@ from tests.simulation.live_and_replayed import compare as compare_with_replay
 from topics.broker.queues.claims import ClaimResult
 from topics.model.errors import TopicsError
 from topics.model.storage_settings import StorageSettings
-from topics.testing.disk import FakeDisk, PowerCut
+from topics.testing.disk.fake_disk import FakeDisk, PowerCut
 
 NODES = ["a", "b", "c"]
 STORAGE = StorageSettings(wal_file_bytes=8192, segment_bytes=600, hot_bytes=2000, checkpoint_bytes=3000, margin=100)

@@ -28,7 +28,7 @@ from topics.model.router import RouterChange
 from topics.model.storage_settings import StorageSettings
 from topics.model.tables.archive import ArchiveOptions
 from topics.model.tables.route import Route
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
 NAMES = ("s", "a", "b", "c")

@@ -20,7 +20,7 @@ from topics.server.sql.selects import SelectPool
 from topics.server.sql.statements import Execution, Result
 from topics.sql.parser import parse
 from topics.sql.select import Reply, Request, SelectProcess
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
 SETTINGS = StorageSettings(wal_file_bytes=1 << 20)

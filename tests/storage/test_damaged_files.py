@@ -3,7 +3,7 @@
 import pytest
 
 from topics.storage.damaged_files import copy_to_damaged, move_to_damaged, remove_file
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from topics.storage.fs import File, FileSystem, names_in
 from topics.storage.os_fs import IOV_MAX, OsFileSystem, boot_id
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 @pytest.fixture(autouse=True)

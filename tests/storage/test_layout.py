@@ -5,7 +5,7 @@ import pytest
 from topics.model.errors import CorruptStorage
 from topics.storage.layout import check_complete, make_directories
 from topics.storage.log.wal import directory, open_shards
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def test_directories_survive_a_power_cut() -> None:

@@ -9,7 +9,7 @@ import pytest
 from topics.model.errors import CorruptStorage
 from topics.storage.os_fs import OsFileSystem
 from topics.storage.reading import load, map_file, reading
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def test_lost_bytes_of_a_mapped_file_raise_an_error_and_do_not_kill_the_process(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from topics.storage.reserve import MIN_BYTES, PATH, Reserve
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 WANTED = 8 * MIN_BYTES
 

@@ -12,7 +12,7 @@ from topics.model.records.batch import decode_batch
 from topics.model.records.match import TagMatch
 from topics.model.storage_settings import StorageSettings
 from topics.testing.clock import ManualClock
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
 

@@ -18,7 +18,7 @@ from topics.model.limits import Limits
 from topics.model.records.batch import Batch, decode_batch
 from topics.model.records.match import TagMatch
 from topics.runtime.backoff import MAX_DELAY_MS
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 FIRST, LAST = "first", "last"
 

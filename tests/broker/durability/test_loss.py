@@ -15,7 +15,7 @@ from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.errors import TopicsError
 from topics.model.records.batch import decode_batch
 from topics.model.records.match import TagMatch
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def world_on(disk: FakeDisk | None = None, **settings: int) -> World:

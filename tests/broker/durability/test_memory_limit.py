@@ -10,7 +10,7 @@ from topics.model.errors import Throttled
 from topics.model.limits import Limits
 from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
 SETTINGS = StorageSettings(segment_bytes=2000, hot_bytes=4000, wal_file_bytes=1 << 20, checkpoint_bytes=1 << 20)

@@ -17,7 +17,7 @@ from topics.model.errors import CorruptStorage
 from topics.model.records.match import TagMatch
 from topics.model.storage_settings import StorageSettings
 from topics.segments.packed_segments import PackedSegment
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 SETTINGS = StorageSettings(
     wal_file_bytes=64 << 10,

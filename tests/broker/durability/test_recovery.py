@@ -16,7 +16,7 @@ from topics.model.limits import Limits
 from topics.model.records.batch import decode_batch
 from topics.storage.log.wal import HEADER_BYTES
 from topics.testing.broker import BrokerBench
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 from topics.testing.runtime import ManualRuntime
 
 

@@ -10,7 +10,7 @@ from topics.broker.durability.recovery import recover
 from topics.model.errors import CorruptStorage
 from topics.storage.snapshots.snapshot import write_snapshot
 from topics.storage.snapshots.snapshot_format import decode_header
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 @given(st.lists(st.binary(min_size=1, max_size=60), max_size=3))

@@ -17,7 +17,7 @@ from topics.model.limits import Limits
 from topics.model.records.batch import decode_batch
 from topics.model.storage_settings import StorageSettings
 from topics.model.tables.route import ChangePosition, Route
-from topics.testing.disk import FakeDisk, PowerCut
+from topics.testing.disk.fake_disk import FakeDisk, PowerCut
 from topics.testing.runtime import ManualRuntime
 
 SMALL = StorageSettings(

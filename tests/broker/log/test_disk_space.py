@@ -14,7 +14,7 @@ from topics.model.records.batch import decode_batch
 from topics.model.records.match import TagMatch
 from topics.storage.reserve import PATH
 from topics.storage.snapshots.snapshot import snapshot_numbers
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 SETTINGS = msgspec.structs.replace(
     SMALL, wal_file_bytes=16_000, segment_bytes=8000, hot_bytes=30_000, checkpoint_bytes=20_000, reserve_bytes=120_000

@@ -12,7 +12,7 @@ from topics.model.config import ConfigChange
 from topics.model.errors import Conflict, TopicsError, Unavailable
 from topics.model.limits import Limits
 from topics.model.tables.change import Defaults, Events, change_topic, decode_changes
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def broker_on_a_disk_that_fails() -> tuple[BrokerUnderTest, FakeDisk]:

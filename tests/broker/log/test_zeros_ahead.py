@@ -9,8 +9,8 @@ import pytest
 
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from topics.broker.log.sync_policy import MAX_SMALL_SYNC_BYTES, MIN_SMALL_SYNCS
-from topics.testing.disk import FakeDisk, Fault, PowerCut, ShortWrite
-from topics.testing.survival import Survive, Torn
+from topics.testing.disk.fake_disk import FakeDisk, Fault, PowerCut, ShortWrite
+from topics.testing.disk.survival import Survive, Torn
 
 WAYS: list[tuple[Survive, Torn]] = list(itertools.product(("none", "all", "random"), ("prefix", "zero", "garbage")))
 

@@ -19,8 +19,8 @@ from topics.model.errors import Conflict, InvalidRequest, NotFound, TopicsError,
 from topics.model.facts import TopicDeleted
 from topics.model.limits import Limits
 from topics.model.storage_settings import StorageSettings
-from topics.testing.disk import FakeDisk, PowerCut
-from topics.testing.survival import Survive
+from topics.testing.disk.fake_disk import FakeDisk, PowerCut
+from topics.testing.disk.survival import Survive
 
 SURVIVALS: tuple[Survive, ...] = ("none", "random", "all")
 

@@ -13,7 +13,7 @@ from topics.broker.routers.routers import WantedRouter
 from topics.broker.transactions.stages import commit
 from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.records.batch import decode_batch
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 @pytest.mark.parametrize("cap", [5, 7])

@@ -18,7 +18,7 @@ from topics.model.records.batch import decode_batch
 from topics.model.router import RouterChange
 from topics.model.storage_settings import StorageSettings
 from topics.testing.broker import BrokerBench
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def route(under_test: BrokerUnderTest, source: str, dest: str, *, earliest: bool = False, **options: Any) -> Router:

@@ -14,7 +14,7 @@ from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, T
 from topics.model.facts import ArchiveCleared, ArchiveProgressed, ArchiveSet, Fact, TopicDeleted
 from topics.model.storage_settings import StorageSettings
 from topics.model.tables.archive import Archive, ArchivedTo, ArchiveOptions
-from topics.testing.disk import FakeDisk, PowerCut
+from topics.testing.disk.fake_disk import FakeDisk, PowerCut
 
 CHECKPOINTS = msgspec.structs.replace(SMALL, checkpoint_bytes=3000)
 A, B = ArchiveOptions("s3://lake/a"), ArchiveOptions("s3://lake/b")

@@ -15,7 +15,7 @@ from topics.engine.tables.source_positions import MAX_DIGESTS_PER_POSITION, MAX_
 from topics.model.errors import TopicFull
 from topics.model.tables.change import Defaults, decode_changes
 from topics.model.tables.table import Table
-from topics.testing.disk import PowerCut
+from topics.testing.disk.fake_disk import PowerCut
 
 TABLE, TOPIC = "chat.messages", "changes:chat.messages"
 

@@ -18,7 +18,7 @@ from topics.model.facts import Fenced
 from topics.model.limits import Limits
 from topics.model.records.batch import Batch, decode_batch
 from topics.model.storage_settings import StorageSettings
-from topics.testing.disk import FakeDisk, PowerCut
+from topics.testing.disk.fake_disk import FakeDisk, PowerCut
 from topics.testing.runtime import ManualRuntime
 
 LIMITS = Limits()

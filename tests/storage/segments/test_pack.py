@@ -7,7 +7,7 @@ from topics.model.facts import PackedInfo
 from topics.model.records.page import Page, make_page
 from topics.storage.fs import FileSystem
 from topics.storage.segments.pack import Entry, PackFile, Place, encode_pages, pack_path, write_pack
-from topics.testing.disk import FakeDisk, ShortWrite
+from topics.testing.disk.fake_disk import FakeDisk, ShortWrite
 
 FIRST = [make_page(1, 2, 1000, b'{"a":1}\0"b"', tags=b'"t"\0'), make_page(3, 1, 1005, b"3")]
 SECOND = [make_page(40, 1, 2000, b'"another topic"', metas=b"{}", nodes=b'"n"')]

@@ -5,7 +5,7 @@ import itertools
 from topics.model.records.page import Page
 from topics.storage.segments.segment_format import read_flags, remove_segment, segment_base, segment_exists, write_flags
 from topics.storage.segments.segment_writer import write_segment
-from topics.testing.disk import FakeDisk, PowerCut
+from topics.testing.disk.fake_disk import FakeDisk, PowerCut
 
 
 def page(count: int) -> Page:

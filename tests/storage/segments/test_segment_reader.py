@@ -12,7 +12,7 @@ from topics.storage.segments import segment_writer
 from topics.storage.segments.segment_format import read_flags, segment_base, write_flags
 from topics.storage.segments.segment_reader import SegmentFile
 from topics.storage.segments.segment_writer import write_segment
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 Record = tuple[str, str | None, str | None, str | None]
 

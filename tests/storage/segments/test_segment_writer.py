@@ -7,7 +7,7 @@ import pytest
 from topics.model.records.page import SEPARATOR, Page, page_size
 from topics.storage.segments.segment_format import ROOT, segment_base, write_flags
 from topics.storage.segments.segment_writer import write_segment
-from topics.testing.disk import FakeDisk, ShortWrite
+from topics.testing.disk.fake_disk import FakeDisk, ShortWrite
 
 DATA = SEPARATOR.join([b'"%d"' % number for number in range(3)])
 

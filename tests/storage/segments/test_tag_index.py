@@ -10,7 +10,7 @@ from topics.storage.segments.segment_format import segment_base
 from topics.storage.segments.segment_reader import SegmentFile
 from topics.storage.segments.segment_writer import write_segment
 from topics.storage.segments.tag_index import TagScan, find_tagged
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 BASE = segment_base(1, 0, 7)
 PAGE = make_page(7, 4, 1000, b"1\x002\x003\x004", None, None, b'"a"\0"ab"\0\0"a"')

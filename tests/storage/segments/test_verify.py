@@ -8,7 +8,7 @@ from topics.model.records.page import make_page
 from topics.storage.segments.segment_format import segment_base
 from topics.storage.segments.segment_writer import write_segment
 from topics.storage.segments.verify import segment_damage
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 BASE = segment_base(1, 0, 7)
 PAGE = make_page(7, 2, 1000, b"1\x002", None, None, b'"a"\0')

@@ -6,7 +6,7 @@ from topics.storage.log.wal import ROOT as WAL
 from topics.storage.snapshots.kept import remove_spare, spare_bytes
 from topics.storage.snapshots.snapshot import ROOT as SNAPSHOTS
 from topics.storage.snapshots.snapshot import snapshot_numbers, write_snapshot
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 FILE_BYTES = 1000
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from topics.model.errors import CorruptStorage
 from topics.storage.snapshots.snapshot import read_snapshot, remove_snapshots_but, snapshot_numbers, write_snapshot
-from topics.testing.disk import FakeDisk
+from topics.testing.disk.fake_disk import FakeDisk
 
 
 def disk_with(path: str, content: bytes) -> FakeDisk:

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topics.storage.fs import Bytes, Mark, names_in
-from topics.testing.survival import InFlight, Survival, Survive, Torn
-from topics.testing.tree import DirectoryNode, FileNode, Grow, Tree, Truncate, Write, os_error
+from topics.testing.disk.survival import InFlight, Survival, Survive, Torn
+from topics.testing.disk.tree import DirectoryNode, FileNode, Grow, Tree, Truncate, Write, os_error
 
 
 class PowerCut(BaseException):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from topics.testing.tree import (
+from topics.testing.disk.tree import (
     Change,
     Content,
     DirectoryNode,

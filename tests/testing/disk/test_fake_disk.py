@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from topics.storage.fs import FileSystem
-from topics.testing.disk import FakeDisk, Fault, PowerCut, ShortWrite
-from topics.testing.survival import Survive, Torn
+from topics.testing.disk.fake_disk import FakeDisk, Fault, PowerCut, ShortWrite
+from topics.testing.disk.survival import Survive, Torn
 
 SURVIVE: tuple[Survive, ...] = ("none", "all", "random")
 SEEDS = range(300)

@@ -1,4 +1,4 @@
-"""`topics serve` on a disk whose syncs take SYNC_SECONDS: `python -m topics.testing.slow_disk`.
+"""`topics serve` on a disk whose syncs take SYNC_SECONDS: `python -m topics.testing.disk.slow_disk`.
 
 For tests that nothing but the first sync is done on the event loop: a server learns from it that the disk is slow.
 """
