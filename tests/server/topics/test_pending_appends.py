@@ -95,15 +95,24 @@ async def test_joined_appends_each_get_their_own_seq(house: House) -> None:
 
 
 @in_house()
-async def test_a_lone_writer_is_handled_when_it_comes(house: House) -> None:
+async def test_appends_of_a_lone_writer_are_written_without_calling_the_handler(house: House) -> None:
     writers = await Writers(house, 8).settle_in()
     for number in range(3):
+        frames = house.broker.committer.frames_total
         (answer,) = await writers.turn(numbered(number))
-        assert len(writers.handled) == 1
-        assert writers.handled[0].head.pending_requests is None, "the next one does not even ask"
+        assert not writers.handled
+        assert house.broker.committer.frames_total == frames + 1
         assert (await records_of(house))[answer.json["first_seq"]] == number
-    await writers.settle_in()
-    assert not writers.handled, "and joins the others again when they come back"
+
+
+@in_house()
+async def test_append_after_one_of_another_form_is_written_without_calling_the_handler(house: House) -> None:
+    writers = await Writers(house, 1).settle_in()
+    batch = {"records": [{"data": 1}, {"data": 2}]}
+    for bodies, handled in [(batch, 1), (batch, 1), (numbered(3), 1), (numbered(4), 0)]:
+        await writers.turn(bodies)
+        assert len(writers.handled) == handled
+    assert list((await records_of(house)).values())[-6:] == [1, 2, 1, 2, 3, 4]
 
 
 @in_house()

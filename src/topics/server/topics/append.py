@@ -2,8 +2,8 @@
 
     handle -> [throttle] -> decode -> [permission for `config`] -> join an open batch, or append -> answer
 
-A single record joins the group of its topic and is answered together with the others of the turn; when there are many of them, their
-requests are decoded together too: see `pending_appends`.
+A single record joins the group of its topic and is answered together with the others of the turn. Further requests with the same head
+are decoded together too: see `pending_appends`.
 """
 
 import logging
@@ -18,7 +18,6 @@ from topics.api.operation import WRITE, Rule
 from topics.api.operations import BY_NAME
 from topics.api.topics import AppendQuery
 from topics.broker.broker import Broker
-from topics.broker.log.sync_policy import MIN_BATCH_WRITERS
 from topics.broker.topics.append import Append, Runs
 from topics.model.errors import InvalidRequest, Throttled, TopicsError
 from topics.model.records.batch import Batch, decode_batch
@@ -158,12 +157,11 @@ def answer_joined(name: bytes, head_seq: int, timing: bytes, runs: Runs, error: 
         respond_together(requests, messages, now, received_at)
     if error is not None:
         return
-    if len(runs) > 1 and sum([len(requests) for _, requests in runs]) >= MIN_BATCH_WRITERS:
-        for _, requests in runs:
-            if len(requests) == 1:
-                # This one was handled alone although there are many: its next request joins the others.
-                head = requests[0].head
-                head.pending_requests = head.memo.note.pending_requests
+    for _, requests in runs:
+        if len(requests) == 1:
+            # Further requests with this head are decoded when the log is about to be written.
+            head = requests[0].head
+            head.pending_requests = head.memo.note.pending_requests
 
 
 def render_singles(

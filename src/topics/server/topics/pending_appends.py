@@ -95,14 +95,12 @@ class PendingAppends:
             drop_together(requests)
 
     def _append(self, requests: list[Request], bodies: list[bytes]) -> None:
-        # One request alone is handled directly: joining it with others saves nothing.
-        if len(requests) > 1:
-            batch = decode_singles(bodies, self._limits)
-            if batch is not None and (
-                self._fast_append.write(batch, requests, self._answer)
-                or self._broker.join(self._name, batch, requests, self._answer)
-            ):
-                return
+        batch = decode_singles(bodies, self._limits)
+        if batch is not None and (
+            self._fast_append.write(batch, requests, self._answer)
+            or self._broker.join(self._name, batch, requests, self._answer)
+        ):
+            return
         received_at = requests[0].received_at
         for request, body in zip(requests, bodies, strict=True):
             request.renew(body, received_at)

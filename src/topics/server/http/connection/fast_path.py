@@ -8,7 +8,7 @@ objects. Two cases, the faster first:
 
     a head in the memory of the connection (see `head_memory`), followed by exactly its body (0.9 us)
 
-Anything else is left to the pipeline. The fast path parses nothing itself, so it accepts nothing that the parser would
+Anything else is left to the pipeline, which uses the same memory for requests that arrive together. The fast path parses nothing itself, so it accepts nothing that the parser would
 refuse.
 """
 
@@ -36,12 +36,12 @@ NOT_REPEATED: RepeatedRequest = (cast(Request, None), b"", -1, slice(0), slice(0
 class FastPath:
     """What one connection remembers of its requests. Dropped when the connection has been idle for a while."""
 
-    __slots__ = ("_connection", "_heads", "_memory", "repeated")
+    __slots__ = ("_connection", "_heads", "memory", "repeated")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._memory = HeadMemory(connection.limits.max_body_bytes)
-        self._heads = self._memory.heads
+        self.memory = HeadMemory(connection.limits.max_body_bytes)
+        self._heads = self.memory.heads
         self.repeated = NOT_REPEATED
 
     @property
@@ -50,7 +50,7 @@ class FastPath:
 
     def learn(self, start: bytes, head: RequestHead) -> None:
         """Remember that `start`, the bytes up to the blank line, was parsed as `head`."""
-        self._memory.learn(start, head)
+        self.memory.learn(start, head)
 
     def receive(self, data: bytes) -> bool:
         """Handle `data` if it is one whole request of the kinds above. The connection must be IDLE."""
@@ -69,11 +69,14 @@ class FastPath:
         start, blank_line, body = data.partition(b"\r\n\r\n")
         head = self._heads.get(start)
         if head is None:
-            head = self._memory.recall(start, body)
+            found = self.memory.recall(start)
+            if found is None or found[1] != len(body):
+                return False
+            head = found[0]
         elif head.content_length != len(body):
             return False
         # Without its blank line a head may still get more lines.
-        if head is None or not blank_line:
+        if not blank_line:
             return False
         connection = self._connection
         connection.state = HANDLING

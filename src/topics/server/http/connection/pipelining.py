@@ -116,6 +116,11 @@ class Pipeline:
         self.parsing.drop()
 
     def _parse(self) -> None:
+        fast_path = self._connection.fast_path
+        known = self.parsing.take_known(fast_path.memory) if fast_path is not None else None
+        if known is not None:
+            self._hand_over(*known)
+            return
         messages = self.parsing.step(self._connection.learn_head)
         if len(messages) == 1:
             self._hand_over(*messages[0])
@@ -146,7 +151,9 @@ class Pipeline:
         request.body = body
         if head.coding and body:
             self._inflate(request)
-        else:
+            return
+        pending = head.pending_requests
+        if pending is None or not pending.add(request):
             connection.handle(request)
 
     def _inflate(self, request: Request) -> None:

@@ -30,7 +30,7 @@ class HeadMemory:
 
     def __init__(self, max_body_bytes: int) -> None:
         self.heads: dict[bytes, RequestHead] = {}
-        """By the bytes before the blank line. Valid only if exactly `content_length` bytes follow the blank line."""
+        """By the bytes before the blank line. Valid only if `content_length` bytes follow the blank line."""
         self._shapes: dict[bytes, RequestHead] = {}
         self._length_mark = _LENGTH_SPELLINGS[0]
         self._max_body_bytes = max_body_bytes
@@ -49,20 +49,21 @@ class HeadMemory:
                 self._length_mark = mark
                 self._shapes[before + mark + after.partition(b"\r\n")[2]] = head
 
-    def recall(self, start: bytes, body: bytes) -> RequestHead | None:
-        """Return the head that `start` has apart from its Content-Length, if `body` has exactly the length it declares."""
+    def find(self, start: bytes) -> tuple[RequestHead, int] | None:
+        """The head that `start` has, and how many bytes of body it declares; None if it is not remembered."""
+        head = self.heads.get(start)
+        return self.recall(start) if head is None else (head, head.content_length)
+
+    def recall(self, start: bytes) -> tuple[RequestHead, int] | None:
+        """The head that `start` has apart from its Content-Length, and the length it declares."""
         before, mark, after = start.partition(self._length_mark)
         digits, _, after = after.partition(b"\r\n")
         # `before` ends at the first mark, so the concatenation is found only if both parts are equal to the learned ones.
         head = self._shapes.get(before + mark + after)
-        if (
-            head is not None
-            and digits.isdigit()
-            and len(digits) <= MAX_LENGTH_DIGITS
-            and int(digits) == len(body) <= self._max_body_bytes
-        ):
-            return head
-        return None
+        if head is None or not digits.isdigit() or len(digits) > MAX_LENGTH_DIGITS:
+            return None
+        length = int(digits)
+        return (head, length) if length <= self._max_body_bytes else None
 
 
 def _is_simple(start: bytes, head: RequestHead) -> bool:
