@@ -3,7 +3,7 @@
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
@@ -229,6 +229,21 @@ def _parse_text(name: str, minimum: int, maximum: int | None, text: str) -> str:
     if len(text) < minimum or (maximum is not None and len(text) > maximum):
         raise InvalidRequest(f"{name} must have {minimum} to {maximum} characters")
     return text
+
+
+def convert_options(options: Mapping[str, Any], kind: type[StructT], what: str) -> StructT:
+    """The options of an SQL statement as a Struct, checked as strictly as a body. `what` they belong to is in the errors.
+
+    Raises InvalidRequest.
+    """
+    known = kind.__struct_fields__
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InvalidRequest(f"{unknown[0][:100]} is not an option of {what}: {', '.join(known)}")
+    try:
+        return msgspec.convert(options, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 class _Cursor(msgspec.Struct):

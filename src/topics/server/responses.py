@@ -5,10 +5,10 @@ code is in `topics.api.errors`.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import ceil
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from topics.model.errors import Throttled, TopicsError
 from topics.server.http import Request, drop_together
 
 log = logging.getLogger("topics.server")
+
+T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
 
@@ -34,6 +36,26 @@ def send(request: Request, status: int, fields: dict[str, Any], headers: bytes =
 def send_error(request: Request, error: TopicsError) -> None:
     status, body, headers = render_error(error, elapsed_ms(request))
     request.respond(status, body, headers)
+
+
+def reply_to(request: Request) -> Callable[[Callable[[T], None]], Callable[[T | TopicsError], None]]:
+    """Make the function that answers a result a reply callback of the broker, which may also get an error.
+
+    An error is answered as it is, also one that the function raises.
+    """
+
+    def decorate(answer: Callable[[T], None]) -> Callable[[T | TopicsError], None]:
+        def reply(outcome: T | TopicsError) -> None:
+            try:
+                if isinstance(outcome, TopicsError):
+                    raise outcome
+                answer(outcome)
+            except TopicsError as error:
+                send_error(request, error)
+
+        return reply
+
+    return decorate
 
 
 def refuse_together(requests: Iterable[Request], error: TopicsError) -> None:

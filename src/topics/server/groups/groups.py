@@ -9,13 +9,13 @@ from topics.broker.broker import Topic
 from topics.broker.groups.groups import Fetched
 from topics.engine.groups.group_requests import EARLIEST, Offset, Seek, Start, Timestamp, check_group
 from topics.model.config import check_u64
-from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.errors import InvalidRequest
 from topics.server.groups.actions import GroupPoll, acknowledge, move_group
 from topics.server.groups.messages import message_objects
 from topics.server.http import Request
 from topics.server.limits import at_most, consumed_messages
 from topics.server.operations import Call, handles
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send, send_error
 
 CONSUMER_ID_CHARS = 255
 # How much before the end of a poll it is answered: at most this, and a twentieth of a short one.
@@ -86,11 +86,9 @@ def ack_messages(call: Call[GroupAckBody, None]) -> None:
     broker, request, body = call.broker, call.request, call.body
     topic = _topic(call)
 
-    def reply(outcome: int | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-        else:
-            send(request, 200, {"success": True, "acknowledged_offset": outcome})
+    @reply_to(request)
+    def reply(outcome: int) -> None:
+        send(request, 200, {"success": True, "acknowledged_offset": outcome})
 
     acknowledge(
         broker,
@@ -109,10 +107,8 @@ def seek_group(call: Call[SeekBody, None]) -> None:
     broker, request, body = call.broker, call.request, call.body
     topic = _topic(call)
 
-    def reply(outcome: list[Seek] | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+    @reply_to(request)
+    def reply(outcome: list[Seek]) -> None:
         fields = {"topic_id": topic.name, "group_id": body.group_id, "dry_run": body.dry_run}
         send(request, 200, {**fields, "partitions": [seek_fields(each) for each in outcome]})
 

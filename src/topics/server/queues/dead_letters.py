@@ -3,10 +3,9 @@
 from topics.api.queues import RedriveBody
 from topics.broker.queues.redrive import RedriveResult, redrive
 from topics.engine.queues.redrive import WantedLetters
-from topics.model.errors import TopicsError
 from topics.model.records.match import parse_match
 from topics.server.operations import Call, handles
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send
 
 
 @handles("redrive")
@@ -15,10 +14,8 @@ def redrive_letters(call: Call[RedriveBody, None]) -> None:
     match = None if body.match is None else parse_match(body.match)
     seqs = None if body.seqs is None else frozenset(body.seqs)
 
-    def reply(outcome: RedriveResult | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(call.request, outcome)
-            return
+    @reply_to(call.request)
+    def reply(outcome: RedriveResult) -> None:
         fields = {
             "topic": call.name,
             "moved": sum(outcome.moved.values()),

@@ -8,25 +8,24 @@
 The version of all archives rises when one is set, changed or cleared, not with progress. A topic may be named by its alias.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from topics.api.common import VersionQuery
 from topics.api.tables.archives import ArchiveBody, ProgressBody
 from topics.broker.broker import Topic
 from topics.broker.tables.archives import ArchiveChanged, clear_archive, known_archive, report_progress, set_archive
-from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.errors import InvalidRequest
 from topics.model.tables.archive import (
     ArchivedTo,
     ArchiveOptions,
     check_archive,
 )
-from topics.server.http import Request
+from topics.server.decoding import convert_options
 from topics.server.operations import Call, handles
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send
 from topics.server.tables.versions import answer_version
 
 
@@ -35,10 +34,11 @@ def put_archive(call: Call[ArchiveBody, None]) -> None:
     request = call.request
     options = _options(call.body)
 
-    def answer(changed: ArchiveChanged) -> None:
+    @reply_to(request)
+    def reply(changed: ArchiveChanged) -> None:
         send(request, 201 if changed.new else 200, {**archive_fields(changed.topic), "created": changed.new})
 
-    set_archive(call.broker, call.name, options, _reply(request, answer))
+    set_archive(call.broker, call.name, options, reply)
 
 
 @handles("get_archive")
@@ -52,10 +52,11 @@ def get_archive(call: Call[None, None]) -> None:
 def delete_archive(call: Call[None, None]) -> None:
     request = call.request
 
-    def answer(changed: ArchiveChanged) -> None:
+    @reply_to(request)
+    def reply(changed: ArchiveChanged) -> None:
         send(request, 200, {"topic": changed.topic.name, "deleted": changed.gone})
 
-    clear_archive(call.broker, call.name, _reply(request, answer))
+    clear_archive(call.broker, call.name, reply)
 
 
 @handles("post_progress")
@@ -66,12 +67,13 @@ def post_progress(call: Call[ProgressBody, None]) -> None:
     if len({each.partition for each in places}) != len(places):
         raise InvalidRequest("partitions names a partition twice")
 
-    def answer(changed: ArchiveChanged) -> None:
+    @reply_to(request)
+    def reply(changed: ArchiveChanged) -> None:
         # Dropped or cleared while the report was committed.
         known_archive(changed.topic)
         send(request, 200, archive_fields(changed.topic))
 
-    report_progress(call.broker, call.name, places, body.table_version, _reply(request, answer))
+    report_progress(call.broker, call.name, places, body.table_version, reply)
 
 
 @handles("list_archives")
@@ -89,14 +91,7 @@ def list_archives(call: Call[None, VersionQuery]) -> None:
 
 def archive_options(fields: Mapping[str, Any]) -> ArchiveOptions:
     """The options of an SQL statement, checked as strictly as a body."""
-    known = ArchiveBody.__struct_fields__
-    unknown = [name for name in fields if name not in known]
-    if unknown:
-        raise InvalidRequest(f"{unknown[0][:100]} is not an option of an archive: {', '.join(known)}")
-    try:
-        return _options(msgspec.convert(fields, ArchiveBody))
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(str(error)) from None
+    return _options(convert_options(fields, ArchiveBody, "an archive"))
 
 
 def archive_fields(topic: Topic) -> dict[str, Any]:
@@ -113,17 +108,3 @@ def archive_fields(topic: Topic) -> dict[str, Any]:
 
 def _options(body: ArchiveBody) -> ArchiveOptions:
     return check_archive(ArchiveOptions(**structs.asdict(body)))
-
-
-def _reply(
-    request: Request, answer: Callable[[ArchiveChanged], None]
-) -> Callable[[ArchiveChanged | TopicsError], None]:
-    def reply(outcome: ArchiveChanged | TopicsError) -> None:
-        try:
-            if isinstance(outcome, TopicsError):
-                raise outcome
-            answer(outcome)
-        except TopicsError as error:
-            send_error(request, error)
-
-    return reply

@@ -13,12 +13,12 @@ from typing import Any
 
 from topics.api.tables.tables import ChangesQuery
 from topics.broker.tables.changes import ChangesKept
-from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.errors import InvalidRequest
 from topics.model.tables.change import MAX_SOURCE_CHARS, Defaults, decode_changes, decode_large_changes
 from topics.server.decoding import decode_in_slices
 from topics.server.http import Request
 from topics.server.operations import Call, decodes, handles
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send
 
 # A larger body is decoded in steps, because it takes milliseconds.
 MIN_SLICED_BYTES = 64 << 10
@@ -31,7 +31,7 @@ def decode_body(call: Call[Any, ChangesQuery], take: Callable[[Any], None]) -> N
     columns = tuple([name.strip() for name in call.query.key.split(",") if name.strip()])
     source = call.query.source
     if len(source) > MAX_SOURCE_CHARS:
-        raise InvalidRequest(f"source has at max_events {MAX_SOURCE_CHARS} characters")
+        raise InvalidRequest(f"source has at most {MAX_SOURCE_CHARS} characters")
     limits = broker.limits
     known = broker.state.tables.by_name.get(table)
     if known is not None:
@@ -48,11 +48,9 @@ def decode_body(call: Call[Any, ChangesQuery], take: Callable[[Any], None]) -> N
 def post_changes(call: Call[Any, ChangesQuery]) -> None:
     request, table = call.request, call.name
 
-    def reply(outcome: ChangesKept | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-        else:
-            _send(request, table, outcome)
+    @reply_to(request)
+    def reply(outcome: ChangesKept) -> None:
+        _send(request, table, outcome)
 
     call.broker.changes.append(table, call.body, reply)
 

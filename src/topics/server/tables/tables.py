@@ -10,17 +10,16 @@ for: see `versions`.
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from topics.api.tables.tables import TableBody, TablesQuery
 from topics.broker.tables.tables import drop_table, known_table, put_table
-from topics.model.errors import InvalidRequest, TopicsError
 from topics.model.tables.change import change_topic
 from topics.model.tables.table import Materialized, Table, check_table
+from topics.server.decoding import convert_options
 from topics.server.operations import Call, handles
 from topics.server.paging import first_after, page_of
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send
 from topics.server.tables.versions import answer_version
 
 
@@ -35,11 +34,9 @@ def put_known_table(call: Call[TableBody, None]) -> None:
         Table(name, body.kind, body.location, tuple(body.key_columns), columns, created_ts, materialized)
     )
 
-    def reply(error: TopicsError | None) -> None:
-        if error is not None:
-            send_error(request, error)
-        else:
-            send(request, 201 if before is None else 200, {**table_fields(table), "created": before is None})
+    @reply_to(request)
+    def reply(_: None) -> None:
+        send(request, 201 if before is None else 200, {**table_fields(table), "created": before is None})
 
     put_table(broker, table, reply)
 
@@ -53,11 +50,9 @@ def get_table(call: Call[None, None]) -> None:
 def delete_table(call: Call[None, None]) -> None:
     request, name = call.request, call.name
 
-    def reply(error: TopicsError | None) -> None:
-        if error is not None:
-            send_error(request, error)
-        else:
-            send(request, 200, {"table": name, "deleted": True})
+    @reply_to(request)
+    def reply(_: None) -> None:
+        send(request, 200, {"table": name, "deleted": True})
 
     drop_table(call.broker, name, reply)
 
@@ -98,11 +93,4 @@ def table_fields(table: Table) -> dict[str, Any]:
 
 def materialized_options(fields: Mapping[str, Any]) -> Materialized:
     """The options of an SQL statement. Raises InvalidRequest."""
-    known = Materialized.__struct_fields__
-    unknown = [name for name in fields if name not in known]
-    if unknown:
-        raise InvalidRequest(f"{unknown[0][:100]} is not an option of a materialised table: {', '.join(known)}")
-    try:
-        return msgspec.convert(fields, Materialized)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(str(error)) from None
+    return convert_options(fields, Materialized, "a materialised table")

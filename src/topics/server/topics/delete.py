@@ -5,10 +5,10 @@ from msgspec import UNSET
 from topics.api.topics import DeleteBody
 from topics.broker.broker import RecordsGone
 from topics.model.config import check_u64
-from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.errors import InvalidRequest
 from topics.model.records.match import parse_match
 from topics.server.operations import Call, handles
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send
 
 
 @handles("delete_records")
@@ -19,10 +19,8 @@ def delete_records(call: Call[DeleteBody, None]) -> None:
         raise InvalidRequest("a delete needs before_seq or match")
     before_seq = None if body.before_seq is None else check_u64("before_seq", body.before_seq)
 
-    def reply(outcome: RecordsGone | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+    @reply_to(request)
+    def reply(outcome: RecordsGone) -> None:
         partition = outcome.partition
         fields = {
             "topic": name,

@@ -8,12 +8,12 @@ from msgspec import UNSET
 from topics.api.routers import RouterBody, RoutersQuery
 from topics.broker.broker import Broker
 from topics.broker.routers.routers import RouterGone, RouterPut, WantedRouter
-from topics.model.errors import InvalidRequest, TopicsError
+from topics.model.errors import InvalidRequest
 from topics.model.records.match import parse_match
 from topics.model.router import RouterChange, RouterOptions, filter_tuple
 from topics.server.operations import Call, handles
 from topics.server.paging import first_after, page_of
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send
 
 
 @handles("put_router")
@@ -30,10 +30,8 @@ def put_router(call: Call[RouterBody, None]) -> None:
         guarantee=body.guarantee,
     )
 
-    def reply(outcome: RouterPut | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+    @reply_to(request)
+    def reply(outcome: RouterPut) -> None:
         fields = {
             "router": name,
             "created": outcome.created,
@@ -100,10 +98,8 @@ def list_routers(call: Call[None, RoutersQuery]) -> None:
 def delete_router(call: Call[None, None]) -> None:
     request, name = call.request, call.name
 
-    def reply(outcome: RouterGone | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+    @reply_to(request)
+    def reply(outcome: RouterGone) -> None:
         send(request, 200, {"router": name, "deleted": outcome.deleted})
 
     call.broker.routers.delete(name, reply, call.caller.may_touch)

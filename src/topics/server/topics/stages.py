@@ -12,7 +12,7 @@ from topics.broker.broker import Broker
 from topics.broker.transactions.stages import commit, drop_stages, stage
 from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
 from topics.model.config import check_u64
-from topics.model.errors import BatchTooLarge, InvalidRequest, NotFound, TopicsError
+from topics.model.errors import BatchTooLarge, InvalidRequest, NotFound
 from topics.model.facts import Placed, Staged
 from topics.model.limits import Limits
 from topics.model.records.batch import Batch, batch_of, decode_batch
@@ -23,7 +23,7 @@ from topics.server.auth.authorization import EVERYONE
 from topics.server.decoding import decode, decode_in_slices, is_arrow, take_decoded
 from topics.server.http import Request
 from topics.server.operations import Call, decodes, handles
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send
 from topics.wire.arrow_body import read_arrow_body
 
 log = logging.getLogger("topics.server")
@@ -65,10 +65,8 @@ def post_stage(call: Call[list[Batch], StageQuery]) -> None:
     broker, request, query = call.broker, call.request, call.query
     stage_id = "stage_" + secrets.token_hex(16)
 
-    def reply(outcome: Staged | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+    @reply_to(request)
+    def reply(outcome: Staged) -> None:
         fields = {
             "stage_id": stage_id,
             "topic": query.topic,
@@ -218,10 +216,8 @@ def post_commit(call: Call[DecodedCommit, None]) -> None:
     number = check_u64("batch", body.batch or 0)
     wanted = CommitRequest(body.stages, writes, body.producer, number, prefixes, body.digest)
 
-    def reply(outcome: Committed | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+    @reply_to(request)
+    def reply(outcome: Committed) -> None:
         # For a repeated batch this is what was placed the first time, perhaps by another key.
         placed = [each for each in outcome.placed if caller.may_touch(each.topic)]
         fields: dict[str, Any] = {

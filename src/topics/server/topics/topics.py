@@ -6,10 +6,9 @@ from typing import Any
 from topics.api.topics import DropQuery, PutQuery, TopicQuery, TopicsQuery
 from topics.broker.broker import Broker, Configured, Topic, TopicGone
 from topics.model.config import ConfigChange
-from topics.model.errors import TopicsError
 from topics.server.operations import Call, handles
 from topics.server.paging import first_after, page_of
-from topics.server.responses import send, send_error
+from topics.server.responses import reply_to, send
 
 
 @handles("put_topic")
@@ -22,10 +21,8 @@ def put_topic(call: Call[ConfigChange, PutQuery]) -> None:
         send(request, 200, {"topic": name, "created": created, "config": config, **preview})
         return
 
-    def reply(outcome: Configured | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+    @reply_to(request)
+    def reply(outcome: Configured) -> None:
         fields = {"topic": name, "created": outcome.created, "config": outcome.topic.config}
         send(request, 201 if outcome.created else 200, fields)
 
@@ -58,10 +55,8 @@ def list_topics(call: Call[None, TopicsQuery]) -> None:
 def delete_topic(call: Call[None, DropQuery]) -> None:
     request, name = call.request, call.name
 
-    def reply(outcome: TopicGone | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            send_error(request, outcome)
-            return
+    @reply_to(request)
+    def reply(outcome: TopicGone) -> None:
         fields = {"topic": name, "deleted": outcome.deleted, "routers_removed": outcome.routers_removed}
         send(request, 200, fields)
 
