@@ -271,22 +271,21 @@ def batch_of(body: AppendBody, limits: Limits) -> Batch:
     default_node = node_of(body, limits)
     data, all_metas, all_nodes, all_tags = record_columns(records, 0, default_node, limits)
     delays = record_delays(records)
-    return Batch(
-        count,
-        data,
-        all_metas,
-        all_nodes,
-        all_tags,
-        page_size(count, data, all_metas, all_nodes, all_tags),
-        not body.partition and body.partition_key is None and delays is None,
-        body.idempotency_key,
-        body.create,
-        body.config,
-        body.disable_backpressure,
-        body.partition or 0,
-        body.partition_key,
-        delays,
-    )
+    size = page_size(count, data, all_metas, all_nodes, all_tags)
+    batch = Batch(count, data, all_metas, all_nodes, all_tags, size, delays=delays)
+    take_fields(batch, body)
+    batch.joins = not batch.partition and batch.partition_key is None and delays is None
+    return batch
+
+
+def take_fields(batch: Batch, body: AppendBody) -> None:
+    """Copy to the batch what the body says beside its records."""
+    batch.key = body.idempotency_key
+    batch.create = body.create
+    batch.config = body.config
+    batch.disable_backpressure = body.disable_backpressure
+    batch.partition = body.partition or 0
+    batch.partition_key = body.partition_key
 
 
 def node_of(body: AppendBody, limits: Limits) -> bytes:

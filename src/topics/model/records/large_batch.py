@@ -36,6 +36,7 @@ from topics.model.records.batch import (
     node_of,
     record_columns,
     record_delays,
+    take_fields,
 )
 from topics.model.records.json_walk import JsonWalk, ValueTooLong
 from topics.model.records.page import SEPARATOR, Page, joined_columns, page_size
@@ -86,7 +87,9 @@ def decode_large(body: bytes, limits: Limits, others: list[bytes] | None = None)
         covered = cover_halves(body)
         others[:] = _other_fields(body if covered is None else covered.body)
         return batch
-    _take_fields(batch, fields, limits)
+    if fields.idempotency_key is not None:
+        check_key(fields.idempotency_key, limits)
+    take_fields(batch, fields)
     return batch
 
 
@@ -150,18 +153,6 @@ def _decoded(text: bytes, decoder: "msgspec.json.Decoder[B]") -> B:
         raise InvalidRequest("the body is nested too deeply") from None
     except msgspec.MsgspecError as error:
         raise InvalidRequest(str(error)) from None
-
-
-def _take_fields(batch: Batch, fields: AppendBody, limits: Limits) -> None:
-    key = fields.idempotency_key
-    if key is not None:
-        check_key(key, limits)
-    batch.key = key
-    batch.create = fields.create
-    batch.config = fields.config
-    batch.disable_backpressure = fields.disable_backpressure
-    batch.partition = fields.partition or 0
-    batch.partition_key = fields.partition_key
 
 
 def _may_have_lone_surrogates(body: bytes) -> bool:
