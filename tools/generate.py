@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.clients import client_files, formatted
 from tools.reference_pages import reference_pages
 from tools.sync import sync_sources
-from topics.api.reference import markdown
+from topics.api.documents.reference import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 
