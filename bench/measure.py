@@ -6,6 +6,7 @@ with the lowest and highest value as its spread.
 
 import contextlib
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -83,6 +84,7 @@ class Workload:
 def run(workload: Workload, options: Options) -> dict[str, Any]:
     """Measure a workload; the result is a JSON object."""
     rounds = min(options.rounds, workload.rounds or options.rounds)
+    started = time.perf_counter()
     with workload.contenders(options) as contenders:
         if rounds > 1:
             for contender in contenders.values():
@@ -99,6 +101,7 @@ def run(workload: Workload, options: Options) -> dict[str, Any]:
         "lower_is_better": workload.lower_is_better,
         "baseline": workload.baseline,
         "rounds": rounds,
+        "seconds": round(time.perf_counter() - started, 1),
         "contenders": {name: _summary(samples, memory[name]) for name, samples in taken.items()},
     }
 

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,15 +15,26 @@ from tools.marked import write_marked
 
 INTRODUCTION = """# Results
 
-Written by `make bench` from `bench/results.json`; measured on {machine}.
+Written by `make bench` from `bench/results.json`; measured on {machine}, {dates}, commit {commits}. The measurements took {minutes:.0f} minutes.
 
 Load generator, server and peers share the machine. Each row is the median of interleaved rounds after a warm-up round, with the lowest
 and highest round as its spread. `ratio` is ours divided by the other, turned round where less is better: above 1 we are ahead. CPU is the
 processor time of our server per operation. Redis has an append-only file with `appendfsync everysec` (`always` for class fsync, `no` for
 pub/sub); NATS is JetStream on disk, which syncs every two minutes. Payloads, connections and batches are the same for all.
 wrk drives HTTP, redis-benchmark drives Redis writes and reads, and one Python program drives everything else. `echo` is our HTTP stack with a
-constant answer. Rows of the append matrix are one round each.
+constant answer.
 """
+
+MATRIX = "append matrix"
+MATRIX_INTRODUCTION = """
+## Append matrix
+
+Records per second, one round each. In a cell: 1, 16 and 64 connections. More than 16 MB in flight is not measured.
+
+"""
+
+# Batch, size, connections and class of a row of the matrix.
+MATRIX_NAME = re.compile(r"(\d+) × (\d+ K?B), (\d+) connections, (\w+)")
 
 # The rows of the one chart of the README, by title.
 HEADLINES = {
@@ -56,7 +68,7 @@ class Results:
 
     def put(self, row: dict[str, Any]) -> None:
         """Store a row at once, so that an interrupted run keeps what it has measured."""
-        row = {**row, "measured_at": datetime.now(UTC).strftime("%Y-%m-%d"), "commit": _commit()}
+        row = {**row, "measured_at": datetime.now(UTC).strftime("%Y-%m-%d"), "commit": code_state()}
         self.rows[f"{row['group']}: {row['name']}"] = row
         content = {"machine": _machine(), "rows": list(self.rows.values())}
         self.path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -65,12 +77,23 @@ class Results:
         """Write the page of tables, the charts, and the tables of the page `sizing`."""
         if not self.rows:
             return
-        machine = json.loads(self.path.read_text(encoding="utf-8"))["machine"]
-        page.write_text(INTRODUCTION.format(machine=machine) + self._tables(), encoding="utf-8")
+        page.write_text(self._introduction() + self._tables(), encoding="utf-8")
         images.mkdir(parents=True, exist_ok=True)
         (images / "bench.svg").write_text(self.headline_chart(), encoding="utf-8")
         if sizing is not None:
             write_marked(sizing, "measured", self.sizing_tables())
+
+    def _introduction(self) -> str:
+        machine = json.loads(self.path.read_text(encoding="utf-8"))["machine"]
+        dates = sorted({row["measured_at"] for row in self.rows.values()})
+        commits = sorted({row.get("commit", "unknown") for row in self.rows.values()})
+        seconds = sum([row.get("seconds", 0.0) for row in self.rows.values()])
+        return INTRODUCTION.format(
+            machine=machine,
+            dates=" to ".join(dates[:1] + dates[1:][-1:]),
+            commits=", ".join(commits),
+            minutes=seconds / 60,
+        )
 
     def headline_chart(self) -> str:
         """The one chart of the README: a few rows under short names."""
@@ -101,10 +124,31 @@ class Results:
         text = ""
         group = ""
         for _, row in rows:
+            if row["group"] == MATRIX:
+                continue
             if row["group"] != group:
                 group = row["group"]
                 text += f"\n## {group.capitalize()}\n\n| workload | unit | topics | spread | CPU | RSS | against |\n|---|---|---|---|---|---|---|\n"
             text += line(row) + "\n"
+        return text + self._matrix()
+
+    def _matrix(self) -> str:
+        """One line for each class and size, one column for each number of records per request."""
+        cells: dict[tuple[str, str], dict[str, list[str]]] = {}
+        for row in self.rows.values():
+            if row["group"] == MATRIX:
+                batch, size, _, durability = MATRIX_NAME.fullmatch(row["name"]).groups()  # type: ignore[union-attr]
+                columns = cells.setdefault((durability, size), {})
+                columns.setdefault(batch, []).append(_number(row["contenders"][OURS]["median"]))
+        if not cells:
+            return ""
+        batches = list(dict.fromkeys([batch for columns in cells.values() for batch in columns]))
+        text = MATRIX_INTRODUCTION + f"| class | record | {' | '.join([f'{each} per request' for each in batches])} |\n"
+        text += "|---" * (2 + len(batches)) + "|\n"
+        for (durability, size), columns in cells.items():
+            text += (
+                f"| {durability} | {size} | {' | '.join([' / '.join(columns.get(each, [])) for each in batches])} |\n"
+            )
         return text
 
 
@@ -171,7 +215,7 @@ def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _commit() -> str:
+def code_state() -> str:
     """The state of the code that was measured; with "+" if files differ from the commit."""
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=8", "--exclude=*"]
     run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)

@@ -62,6 +62,19 @@ def test_page_and_charts_are_written_from_the_stored_rows(tmp_path: Path) -> Non
     assert ET.parse(tmp_path / "images" / "bench.svg").getroot().tag.endswith("svg")
 
 
+def test_matrix_is_one_table_with_a_line_for_each_class_and_size(tmp_path: Path) -> None:
+    results = Results.load(tmp_path / "results.json")
+    matrix = [each for each in ALL if each.group == "append matrix"]
+    for number, each in enumerate(matrix):
+        results.put({**run(workload([]), Options(rounds=3)), "group": each.group, "name": each.name})
+        results.rows[each.title]["contenders"]["topics"]["median"] = float(number)
+    results.write_documents(tmp_path / "RESULTS.md", tmp_path / "images")
+    page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith(("| ephemeral", "| memory", "| disk", "| fsync"))]
+    assert len(lines) == 12
+    assert lines[0] == "| ephemeral | 100 B | 0 / 1 / 2 | 3 / 4 / 5 | 6 / 7 / 8 | 9 / 10 / 11 |"
+
+
 def test_a_name_with_markup_is_escaped_in_a_chart() -> None:
     row = {"name": "a < b & c", "contenders": {"topics": {"median": 1.0}}}
     assert "a &lt; b &amp; c" in ET.canonicalize(chart("t", [row]))
