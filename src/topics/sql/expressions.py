@@ -130,7 +130,7 @@ def _checked_text(tokens: list[Token], what: str) -> str:
 
 def _tree(text: str, what: str, at: Token) -> Any:
     """The tree of exactly one expression, all of whose nodes are known."""
-    # Imported when the first route is made: it takes a quarter of a second, and most servers never need it.
+    # Imported when the first route is made: the import takes a quarter of a second, and most servers have no routes.
     from topics.sql.dialect import SqlglotError, exp, parse
 
     try:
@@ -156,7 +156,7 @@ def _tree(text: str, what: str, at: Token) -> Any:
 
 
 def _check_node(node: Any, exp: Any, what: str, at: Token) -> None:
-    """What the kind of a node alone does not tell."""
+    """Check what the kind of a node does not determine."""
     if isinstance(node, exp.In) and (not node.expressions or node.args.get("query") or node.args.get("unnest")):
         raise SqlError(f"IN takes a list of values in {what}", at.line, at.column, "a list of values")
     if (
@@ -165,7 +165,7 @@ def _check_node(node: Any, exp: Any, what: str, at: Token) -> None:
     ):
         raise SqlError(f"{what} casts to a type that is not allowed", at.line, at.column, "a scalar type")
     if isinstance(node, exp.Dot) and not isinstance(node.expression, exp.Identifier):
-        raise SqlError(f"{what} has something behind a dot that is no name", at.line, at.column, "a name")
+        raise SqlError(f"{what} has something other than a name after a dot", at.line, at.column, "a name")
     if isinstance(node, exp.Trim) and node.args.get("collation"):
         raise SqlError(f"{what} cannot use collations", at.line, at.column)
     if isinstance(node, exp.Cast) and any([node.args.get(name) for name in ("format", "action", "default")]):
@@ -173,7 +173,7 @@ def _check_node(node: Any, exp: Any, what: str, at: Token) -> None:
 
 
 def _written(tree: Any, what: str, at: Token) -> str:
-    """The text of the tree; reading it again gives the same text, or it is not the text that will be run."""
+    """The text of the tree. Raises SqlError unless parsing the text gives the same text again."""
     from topics.sql.dialect import SqlglotError, parse, write
 
     try:

@@ -256,7 +256,7 @@ class _Parser:
         return ShowGroups(self._name() if self._maybe("ON") else None)
 
     def _select(self) -> Select:
-        """Only looked through: which tables it names, and that it is one statement. The engine reads the rest."""
+        """Find the tables that it names, and check that it is one statement. The engine parses the rest."""
         tokens = self._tokens
         if tokens[-2].is_sign(";"):
             tokens = [*tokens[:-2], tokens[-1]]

@@ -52,7 +52,7 @@ class Request(Struct):
     params: list[Value]
     tables: list[Table]
     memory_mb: int = MEMORY_MB
-    rows_most: int = MAX_ROWS
+    max_rows: int = MAX_ROWS
 
 
 class Reply(Struct):
@@ -81,7 +81,7 @@ class SelectProcess:
         """The rows. Blocks.
 
         Raises InvalidRequest when the query is wrong or meets a limit, Unavailable when no worker can be started. After
-        any failure the worker is killed, because an answer may be left in its pipe, and the next query gets a new one.
+        any failure the worker is killed, because its pipe may still contain a reply, and the next query gets a new one.
         """
         body = _encode(request)
         with self._in_use:
@@ -110,7 +110,7 @@ class SelectProcess:
             raise InvalidRequest(f"the query took longer than {seconds:g} seconds and was stopped") from None
         except (OSError, EOFError, msgspec.MsgspecError):
             self._kill()
-            raise InvalidRequest("the query needs more than it may use and was stopped") from None
+            raise InvalidRequest("the query needs more memory than it may use and was stopped") from None
         except BaseException:
             self._kill()
             raise
@@ -119,7 +119,7 @@ class SelectProcess:
         """The worker, ready for a query. Raises Unavailable."""
         child = self._child
         if child is not None and child.poll() is not None:
-            # It died between two queries, of which the next one knows nothing.
+            # It ended between two queries: the next one gets a new worker.
             self._kill()
         try:
             with self._guard:
@@ -128,7 +128,7 @@ class SelectProcess:
                 if self._child is not None:
                     return self._child
                 child = self._child = _start()
-            # It says that it is ready, so that loading the engine is not counted as the query's time.
+            # An empty message means that the engine is loaded: loading does not count as time of the query.
             _read(child, monotonic() + START_SECONDS)
         except (OSError, EOFError) as error:
             self._kill()
@@ -163,7 +163,7 @@ def _start() -> "subprocess.Popen[bytes]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # Secrets of the server are not for the worker, nor are signals meant for the server.
+        # The worker gets neither the secrets of the server nor signals that are sent to the server.
         env={name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")},
         start_new_session=True,
     )

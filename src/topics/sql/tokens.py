@@ -8,7 +8,7 @@
     sign        everything else that has a meaning
 
 Comments run from -- to the end of the line, or between /* and */. Space, tab and line ends separate; any other character
-outside of quotes, strings and comments is refused, so that nothing that merely looks like a space or a letter passes.
+outside of quotes, strings and comments is refused, so that a character that only looks like a space or a letter is not accepted.
 """
 
 import re
@@ -73,7 +73,7 @@ class Token(Struct, frozen=True, gc=False):
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens, an `end` behind them. Raises SqlError where there is something that is no token."""
+    """All tokens, followed by an `end`. Raises SqlError for text that is not a token."""
     if len(text) > MAX_TEXT_CHARS:
         raise InvalidRequest(
             f"a statement has at most {MAX_TEXT_CHARS} characters",
@@ -116,6 +116,6 @@ def _no_token(text: str, at: int, line: int, column: int) -> SqlError:
     if text.startswith("/*", at):
         return SqlError("the */ of this comment is missing", line, column, "*/")
     if character.isascii() and character.isdigit():
-        return SqlError("a number that does not end as a number does", line, column, "a number")
+        return SqlError("this number has a letter or a second point", line, column, "a number")
     shown = f"U+{ord(character):04X}" if not character.isascii() or not character.isprintable() else character
     return SqlError(f"{shown} has no meaning here", line, column)

@@ -1,4 +1,4 @@
-"""The process that runs SELECTs: reads a request, answers it, forgets it. See `select`.
+"""The process that runs SELECTs: reads requests and answers them one after the other. See `select`.
 
 Started as `python -m topics.sql.worker MEGABYTES`. Each query gets an engine of its own in memory, holding the tables it
 names and nothing else.
@@ -24,7 +24,7 @@ _CONFIG = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
-    # Otherwise it is `.tmp` where the server runs, and what lies there may be read whatever the rest says.
+    # The default is `.tmp` in the working directory, and files there may be read in spite of the other settings.
     "temp_directory": "",
     "threads": "1",
 }
@@ -35,12 +35,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def main() -> None:
-    most = int(sys.argv[1]) << 20
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    # Nothing may be written to files either; the pipes are none.
+    max_bytes = int(sys.argv[1]) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
+    # Nothing may be written to files. The limit does not apply to pipes.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # The engine's settings name both, and can be selected from.
+    # The settings of the engine contain both, and a query can read them.
     os.chdir("/")
     os.environ["HOME"] = "/"
     _send(b"")
@@ -84,14 +84,14 @@ def _run(engine: Any, request: Request) -> Reply:
         return Reply(error="only one SELECT at a time can be run here")
     result = engine.execute(statements[0], request.params)
     columns = [column[0] for column in result.description]
-    rows = result.fetchmany(request.rows_most + 1)
-    if len(rows) > request.rows_most:
-        return Reply(error=f"the answer has more than {request.rows_most} rows; add a LIMIT")
+    rows = result.fetchmany(request.max_rows + 1)
+    if len(rows) > request.max_rows:
+        return Reply(error=f"the answer has more than {request.max_rows} rows; add a LIMIT")
     return Reply(columns, [[_plain(value) for value in row] for row in rows])
 
 
 def _plain(value: object) -> object:
-    """The value as JSON can hold it."""
+    """The value as a type that JSON has."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):

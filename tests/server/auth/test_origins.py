@@ -163,7 +163,7 @@ async def test_reads_are_answered_to_pages_of_other_origins_but_not_shown_to_the
 
 @in_house(API_KEYS="k")
 async def test_page_with_a_key_is_let_in_but_not_with_a_password_the_browser_remembers(house: House) -> None:
-    house.service.authority.add_way(b"basic", lambda _credential: Caller("ada"))
+    house.service.authority.add_method(b"basic", lambda _credential: Caller("ada"))
     foreign = "Origin: https://evil.example"
     assert (await house.ask("POST", "/v0/topics/a", RECORDS, key="k", headers=(foreign,))).status == 201
     basic = "Authorization: Basic " + base64.b64encode(b"ada:pw").decode()

@@ -260,7 +260,7 @@ async def test_large_body_of_a_stranger_is_refused_before_it_is_sent(house: Hous
 async def test_caller_whose_credential_runs_out_is_looked_at_every_time(house: House) -> None:
     left = [Caller("user", READ, lasting=False)] * 2
 
-    house.service.authority.add_way(b"basic", lambda credential: left.pop() if left else None)
+    house.service.authority.add_method(b"basic", lambda credential: left.pop() if left else None)
     client = await house.connect()
     request = raw("GET", "/v0/topics", headers=("Authorization: Basic dTpw",))
     assert [(await client.ask(request)).status for _ in range(4)] == [200, 200, 401, 401]
@@ -324,7 +324,7 @@ async def test_an_unexpected_error_behind_a_password_is_answered_and_ends_nothin
             raise Undecided(lambda _request, again: waiting.append(again))
         return known[0]
 
-    house.service.authority.add_way(b"basic", find)
+    house.service.authority.add_method(b"basic", find)
     house.broker.names = None  # type: ignore[assignment,method-assign]
     client = await house.connect()
     await client.send(raw("GET", "/v0/topics", headers=("Authorization: Basic dTpw",)))

@@ -2,8 +2,8 @@
 
 The pipeline writes, compacts and vacuums archives with its own credentials. A key without prefixes is the operator's and may name
 any location. A key with prefixes may name locations inside the roots (`TOPICS_ARCHIVE_ROOTS`; `archive/` in the data directory
-unless set), and the one that its topic has already. The rest of the data directory is for no archive at all. Materialised tables are
-held to the same roots.
+unless set), and the one that its topic has already. No archive may be in the rest of the data directory. The same
+rules apply to materialised tables.
 """
 
 import os
@@ -54,13 +54,13 @@ class ArchiveRoots:
             return
         if not location.plain or not any([resolved.is_inside(_resolved(root)) for root in self._roots]):
             raise Forbidden(
-                "the uri lies outside the archive roots of this server (TOPICS_ARCHIVE_ROOTS), which bind keys with prefixes",
+                "the uri lies outside the archive roots of this server (TOPICS_ARCHIVE_ROOTS), which apply to keys with prefixes",
                 detail={"uri": uri},
             )
 
 
 def _resolved(location: Location) -> Location:
-    """With the symbolic links of a local path resolved, as far as it exists."""
+    """The location with the symbolic links of a local path resolved, as far as the path exists."""
     if location.scheme != "file":
         return location
     return Location("file", "", os.path.realpath(location.path or "/").rstrip("/"), location.plain)

@@ -71,9 +71,9 @@ class Users:
     def join(self, authority: Authority) -> None:
         """Require credentials, and accept those of users."""
         if self._has_users:
-            authority.add_way(b"basic", self.find, WRONG_PASSWORD)
+            authority.add_method(b"basic", self.find, WRONG_PASSWORD)
         if self.tokens is not None:
-            authority.add_way(
+            authority.add_method(
                 b"bearer", self.tokens.find, "the key or token is not known here, or the token has expired"
             )
 

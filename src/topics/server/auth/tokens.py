@@ -42,8 +42,8 @@ class Tokens:
         self._jwt = jwt
         self._keys: dict[str, Any] = {}
         if secret is not None:
-            # Zeros behind a short key are what HMAC adds itself; the library complains about a short one at every call,
-            # the server does once, at its start.
+            # HMAC pads a short key with zeros. Padded here, because the library would warn about a short key at every call; the
+            # server warns once, at its start.
             self._keys["HS256"] = secret.encode().ljust(32, b"\0")
         if public_key is not None:
             self._keys["RS256"] = read_public_key(public_key)
@@ -71,7 +71,7 @@ class Tokens:
         if not isinstance(name, str) or not 1 <= len(name) <= 255 or not name.isprintable():
             return None
         if claims.get("iss") == ISSUER:
-            # What the user may do now counts, not what it was when the token was given out.
+            # The role that the user has now counts, not the one in the token.
             role = self._role_of(name)
         if role not in ROLES:
             return None

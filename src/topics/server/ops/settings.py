@@ -61,18 +61,18 @@ class Settings(Struct, frozen=True):
     peer_timeout_ms: int = 60_000
     # Host names, beside addresses and localhost, that a server without credentials answers to.
     allowed_hosts: tuple[str, ...] = ()
-    # CopySources whose pages may use the server.
+    # Origins whose pages may use the server.
     cors_origins: tuple[str, ...] = ()
     # Where keys with prefixes may have topics archived; empty for `archive` in the data directory.
     archive_roots: tuple[str, ...] = ()
     keys: Keyring = msgspec.field(default_factory=Keyring)
     probe_auth: bool = False
     allow_insecure_no_auth: bool = False
-    # Signs and checks tokens, so it has to stay.
+    # Signs and checks tokens, so the secret itself is kept and not its digest.
     jwt_secret: str | None = None
     # A PEM text or the path of a file with one: tokens signed with its private key are accepted too.
     jwt_public_key: str | None = None
-    # How long a token given out at login is good.
+    # Lifetime of a token issued at login.
     token_seconds: int = 3600
     users: tuple[User, ...] = ()
     log_format: str = "text"
@@ -82,7 +82,7 @@ class Settings(Struct, frozen=True):
     metrics_topics_max: int = 10_000
     # How late the event loop may be before low priorities are throttled; 0 never throttles.
     throttle_lag_ms: int = 50
-    # How long a write is parked, hoping for the pressure to pass, before it gets its 429.
+    # How long a write is parked under pressure before it gets 429.
     throttle_wait_ms: int = 250
     # Seconds, as in the documents.
     default_consume_timeout: int = 30
@@ -93,7 +93,7 @@ class Settings(Struct, frozen=True):
     limits: Limits = Limits()
     storage: StorageSettings = StorageSettings()
     live: LiveSettings = LiveSettings()
-    # Variables that look like ours but mean nothing, usually a typing error.
+    # Variables that begin with TOPICS_ and are not settings, usually misspelled.
     unknown_variables: tuple[str, ...] = ()
     # For each setting that is not a default, by its variable: the variable's name, or the file that sets it.
     origins: dict[str, str] = {}
@@ -139,7 +139,7 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     if not settings.asks_for_credentials and not is_loopback(settings.host) and not settings.allow_insecure_no_auth:
         reader.problems.append(
             f"TOPICS_HOST is {settings.host}, which others can reach, but no api keys are set: every client could read, write "
-            "and delete everything. Set TOPICS_API_KEYS, or TOPICS_ALLOW_INSECURE_NO_AUTH=1 if that is really meant"
+            "and delete everything. Set TOPICS_API_KEYS, or TOPICS_ALLOW_INSECURE_NO_AUTH=1 to allow that"
         )
     if reader.problems:
         raise BadSettings(reader.problems)
@@ -214,7 +214,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _Reader:
-    """Takes values out of the environment and the file, and notes what is wrong with them."""
+    """Reads values from the environment and the file, and collects what is wrong with them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
