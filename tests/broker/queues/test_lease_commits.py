@@ -4,6 +4,7 @@ import errno
 from typing import Any
 
 from tests.broker.queue_bench import QueueBench
+from topics.broker.log.sync_policy import MIN_BATCH_WRITERS
 from topics.model.errors import Unavailable
 
 
@@ -25,6 +26,27 @@ def test_acks_of_one_turn_share_a_frame_and_each_is_answered() -> None:
     assert [outcome.count for outcome in outcomes] == [1, 1, 1]
     assert bench.broker.committer.frames_total - frames == 1
     assert [record["$seq"] for record in bench.after_power_cut().records()] == [4]
+
+
+def test_acks_of_many_workers_share_a_write_with_those_of_the_next_turn() -> None:
+    bench = QueueBench()
+    bench.configure()
+    bench.append(*range(MIN_BATCH_WRITERS + 2))
+    bench.claim(MIN_BATCH_WRITERS + 2)
+    outcomes: list[Any] = []
+
+    def ack(seq: int) -> None:
+        bench.broker.queues.ack("q", 0, "w", [seq], None, outcomes.append)
+
+    for seq in range(1, MIN_BATCH_WRITERS + 1):
+        ack(seq)
+    bench.runtime.run()
+    writes = bench.broker.committer.batches_total
+    ack(MIN_BATCH_WRITERS + 1)
+    bench.runtime.call_soon(lambda: ack(MIN_BATCH_WRITERS + 2))
+    bench.runtime.run()
+    assert [outcome.count for outcome in outcomes] == [1] * (MIN_BATCH_WRITERS + 2)
+    assert bench.broker.committer.batches_total - writes == 1
 
 
 def test_an_ack_that_cannot_be_written_fails_and_the_job_stays_leased() -> None:

@@ -57,6 +57,8 @@ class AckCommit(Commit):
         self._parts: list[DeliveryPart] = []
         self._runs: list[tuple[int, int]] = []
         self._counts: QueueCounts | None = None
+        # How many acks: with many of them the next write waits for one more turn, see `SyncPolicy.delays_write`.
+        self.waiters = 0
 
     def add(self, parts: list[DeliveryPart], skipped: list[int], context: Any, reply: ReplyAcks) -> None:
         """Add the ack of one request; its jobs are committing."""
@@ -67,6 +69,7 @@ class AckCommit(Commit):
                 self._runs.append((seqs.start, seqs.stop))
             else:
                 self._runs += [(seq, seq + 1) for seq in seqs]
+        self.waiters += 1
         self._parts += parts
         self._replies.setdefault(reply, []).append((context, count, skipped))
 
