@@ -144,11 +144,13 @@ def run_loops(port: int, connections: int, loop: Callable[[], Loop], seconds: fl
     return uvloop.run(run())
 
 
+def http_head(method: str, path: str) -> bytes:
+    """The head of a request up to the digits of its length."""
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ".encode()
+
+
 def http_request(method: str, path: str, body: bytes = b"") -> bytes:
-    head = (
-        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
-    return head.encode() + b"\r\n\r\n" + body
+    return b"%b%d\r\n\r\n%b" % (http_head(method, path), len(body), body)
 
 
 def http_complete(received: bytes) -> bool:
@@ -157,7 +159,10 @@ def http_complete(received: bytes) -> bool:
     if end < 0:
         return False
     assert received.startswith(b"HTTP/1.1 20"), received[:500]
-    at = received.lower().index(b"content-length: ") + 16
+    at = received.find(b"Content-Length: ", 0, end)
+    if at < 0:
+        at = received.lower().index(b"content-length: ", 0, end)
+    at += 16
     return len(received) >= end + 4 + int(received[at : received.index(b"\r", at)])
 
 
