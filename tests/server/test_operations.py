@@ -200,6 +200,43 @@ async def test_body_over_the_declared_size_is_refused(house: House) -> None:
         assert (answer.status, error_of(answer)["code"]) == (413, "payload_too_large"), operation.name
 
 
+# What is wrong with a request, and the first check that refuses it: key, method, path, Content-Type, body, error.
+ORDER_OF_CHECKS = [
+    (None, "GET", "/v0/nowhere", "", None, "unauthorized"),
+    ("w:write", "PATCH", "/v0/topics/bad name", "", None, "method_not_allowed"),
+    ("w:write", "PUT", "/v0/topics/bad name", "text/plain", b"{", "forbidden"),
+    ("all", "PUT", "/v0/topics/bad name", "text/plain", b"{", "invalid_request"),
+    ("all", "PUT", "/v0/topics/t", "text/plain", b"{", "unsupported_media_type"),
+    ("w:write", "PUT", "/v0/routers/bad name", "text/plain", b"{", "forbidden"),
+    ("all", "PUT", "/v0/routers/bad name", "text/plain", b"{", "unsupported_media_type"),
+    ("all", "PUT", "/v0/routers/bad name", "application/json", b"{", "invalid_request"),
+    ("all", "POST", "/v0/topics/bad name", "text/plain", b"{", "unsupported_media_type"),
+    ("w:write", "POST", "/v0/topics/bad name/delete", "text/plain", b"{", "forbidden"),
+    ("all", "POST", "/v0/topics/bad name/delete", "text/plain", b"{", "unsupported_media_type"),
+    ("all", "POST", "/v0/topics/none/delete", "application/json", b"{", "invalid_request"),
+    ("all", "POST", "/v0/topics/none/delete", "application/json", b'{"before_seq":1}', "topic_not_found"),
+    ("r:read:in:", "POST", "/v0/topics/out/diff", "text/plain", b"{", "forbidden"),
+    ("all", "POST", "/v0/topics/none/diff", "text/plain", b"{", "unsupported_media_type"),
+    ("all", "POST", "/v0/topics/none/diff", "application/json", b"{", "invalid_request"),
+    ("all", "POST", "/v0/topics/none/ack", "application/json", b"{", "invalid_request"),
+]
+
+
+@in_house(API_KEYS="all,w:write,r:read:in:")
+async def test_checks_of_a_request_have_one_order(house: House) -> None:
+    found = []
+    for key, method, path, content_type, body, _ in ORDER_OF_CHECKS:
+        lines = [f"{method} {path.replace(' ', '%20')} HTTP/1.1", "Host: localhost"]
+        if key is not None:
+            lines.append(f"Authorization: Bearer {key.partition(':')[0]}")
+        if body is not None:
+            lines += [f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
+        client = await house.connect()
+        answer = await client.ask("\r\n".join([*lines, "", ""]).encode() + (body or b""))
+        found.append(error_of(answer)["code"])
+    assert found == [expected for *_, expected in ORDER_OF_CHECKS]
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [
