@@ -103,7 +103,7 @@ def packed(start: bytes, repeated: bytes, count: int, end: bytes) -> bytes:
     return gzip.compress(start + repeated * count + end)
 
 
-MANY = 200_000
+MANY = 100_000
 MILLION = 1_000_000
 
 
@@ -368,8 +368,8 @@ def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProc
 def test_writes_wait_for_a_slow_disk_without_blocking_the_loop(slow_server: ServerProcess, durability: str) -> None:
     def act(client: Client) -> None:
         client.done("PUT", f"/v0/topics/{client.topic}", {"durability": durability})
-        for _ in range(6):
-            client.done("POST", f"/v0/topics/{client.topic}", {"records": [{"data": "x" * 1000}] * 1000})
+        for _ in range(4):
+            client.done("POST", f"/v0/topics/{client.topic}", {"records": [{"data": "x" * 1000}] * 1500})
         assert client.delete(before_seq=3000) == 2999
         client.done("PUT", f"/v0/topics/{client.topic}", {"cap_records": 500})
 

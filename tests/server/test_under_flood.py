@@ -4,7 +4,8 @@ import pytest
 
 from bench.pressure import Flooded, flooded
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# The throttle is tested step by step in tests/server/topics/test_throttle.py and tests/server/test_throttling.py.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 # Other work on the machine can spoil three seconds of either measurement. A throttle that does not work fails every attempt.
 ATTEMPTS = 6

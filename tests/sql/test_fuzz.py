@@ -104,7 +104,7 @@ def test_thousands_of_mutated_statements_end_in_an_answer_or_a_refusal() -> None
     assert outcomes["invalid_request"] > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(10, 18))
 def test_200_000_mutated_statements_end_in_an_answer_or_a_refusal(seed: int) -> None:
@@ -120,14 +120,14 @@ def test_mutated_selects_never_stop_the_engine_for_the_next_one() -> None:
                 statement = parse(text, params)
             except TopicsError:
                 continue
-            if type(statement).__name__ != "Select" or tried >= 60:
+            if type(statement).__name__ != "Select" or tried >= 30:
                 continue
             tried += 1
             try:
                 process.run(Request(statement.text, list(params), []))  # type: ignore[union-attr]
             except InvalidRequest:
                 pass
-        assert tried == 60
+        assert tried == 30
         assert process.run(Request("SELECT 1 AS one", [], [])).rows == [[1]]
     finally:
         process.close()

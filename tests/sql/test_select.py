@@ -85,8 +85,9 @@ def test_files_beside_the_server_are_out_of_reach(elsewhere: SelectProcess, tmp_
 
 
 def test_a_query_that_needs_more_memory_writes_no_files(elsewhere: SelectProcess, tmp_path: Path) -> None:
+    text = "SELECT count(DISTINCT a.range * b.range) FROM range(10000) a, range(10000) b"
     with pytest.raises(InvalidRequest, match=r"^Out of Memory Error: [^\n]*$"):
-        ask(elsewhere, "SELECT count(DISTINCT a.range * b.range) FROM range(10000) a, range(10000) b")
+        elsewhere.run(Request(text, [], [], memory_mb=32), 20)
     assert list(tmp_path.iterdir()) == []
 
 
