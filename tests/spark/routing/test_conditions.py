@@ -74,6 +74,23 @@ def matches(
     spark: Any, rows: list[dict[str, Any]], texts: list[str], declared: dict[str, str] | None = None
 ) -> list[dict[int, bool]]:
     """Of each row the conditions that it matches, by number, and, as False, those that could not be evaluated."""
+    plan, messages = planned(spark, rows, texts, declared)
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if plan.is_interpreted else "FALLBACK")
+    try:
+        found = messages.select("route", "src_seq").collect()
+    finally:
+        spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    results: list[dict[int, bool]] = [{} for _ in rows]
+    for row in found:
+        routes_of = [row.route - 1] if row.route > 0 else plan.targets.conditions[-row.route - 1]
+        results[row.src_seq] |= dict.fromkeys(routes_of, row.route > 0)
+    return results
+
+
+def planned(
+    spark: Any, rows: list[dict[str, Any]], texts: list[str], declared: dict[str, str] | None = None
+) -> tuple[RoutePlan, Any]:
+    """A route for each condition, and the messages that they make of the rows."""
     spark.conf.set("spark.sql.ansi.enabled", "false")
     routes = [RouteInfo("t", 1, "x", "Insert", "Key", index, normal(text)) for index, text in enumerate(texts)]
     plan = RoutePlan(spark, "x", routes, declared or {})
@@ -83,16 +100,7 @@ def matches(
         [(0, seq, 1, 1, text, None) for seq, text in enumerate(data)],
         "partition INT, seq BIGINT, epoch BIGINT, tasks INT, data STRING, ts TIMESTAMP",
     )
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if plan.is_interpreted else "FALLBACK")
-    try:
-        found = plan.messages(changes).select("route", "src_seq").collect()
-    finally:
-        spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
-    results: list[dict[int, bool]] = [{} for _ in rows]
-    for row in found:
-        routes_of = [row.route - 1] if row.route > 0 else plan.targets.conditions[-row.route - 1]
-        results[row.src_seq] |= dict.fromkeys(routes_of, row.route > 0)
-    return results
+    return plan, plan.messages(changes)
 
 
 def normal(text: str) -> str:
@@ -157,6 +165,20 @@ FITTING = [
     "day + 1 > day",
     "w + 1 > 1",
 ]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_condition_is_in_the_plan_once(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark would otherwise evaluate it again in a filter below; with many columns that takes minutes to plan."""
+    _, messages = planned(spark, ROWS, ["t LIKE 'needle%' AND n > 1", "u LIKE '%haystack%'"])
+    spark.conf.set("spark.sql.debug.maxToStringFields", "1000")
+    try:
+        messages.explain()
+    finally:
+        spark.conf.unset("spark.sql.debug.maxToStringFields")
+    printed = capsys.readouterr().out
+    assert (printed.count("needle"), printed.count("haystack")) == (1, 1), printed
 
 
 @pytest.mark.spark

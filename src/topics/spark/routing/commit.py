@@ -54,7 +54,7 @@ def staged(
     try:
         yield rows, send(rows)
     except Throttled as error:
-        if (error.detail or {}).get("limit") != "max_staged_bytes":
+        if not is_stage_limit(error):
             raise
         raise StagesFull(error.message) from error
     except _REFUSALS as error:
@@ -66,6 +66,10 @@ def staged(
             yield from staged(range(middle, rows.stop), send, routes, refused)
         else:
             add_refused(refused, counted([routes[index] for index in rows]), _reason(error))
+
+
+def is_stage_limit(error: TopicsError) -> bool:
+    return isinstance(error, Throttled) and (error.detail or {}).get("limit") == "max_staged_bytes"
 
 
 def drop_stages(client: Client, pieces: list[Piece]) -> None:

@@ -65,11 +65,16 @@ class MessageSink(DataSource):
 
 @dataclass
 class TaskResult(WriterCommitMessage):
-    """What one task did: its report, encoded, and whether it has committed its messages itself."""
+    """What one task did: its report, encoded, and whether it has committed its messages itself.
+
+    `stages_full`: why it did nothing, when the server had no space for its stages. Spark would try a task that fails
+    again; the commit fails the whole batch at once.
+    """
 
     query_id: str
     report: bytes
     committed: bool
+    stages_full: str | None = None
 
 
 class MessageWriter(DataSourceStreamArrowWriter):
@@ -92,8 +97,9 @@ class MessageWriter(DataSourceStreamArrowWriter):
         if len(results) == 1 and results[0].committed:
             reports = [results[0].report]
         else:
-            from topics.spark.routing.task import commit_batch, producer_of
+            from topics.spark.routing.task import check_stages, commit_batch, producer_of
 
+            check_stages(results)
             reports = commit_batch(self._url, self._token, results, producer_of(results[0].query_id), batchId)
         if self._report is not None:
             from topics.spark.routing.report import add_to_file
@@ -103,7 +109,7 @@ class MessageWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         from topics.spark.routing.task import drop_batch
 
-        drop_batch(self._url, self._token, [each.report for each in messages if each is not None])
+        drop_batch(self._url, self._token, [each.report for each in messages if each is not None and each.report])
 
 
 class ReplayWriter(DataSourceArrowWriter):
@@ -143,9 +149,10 @@ class ReplayWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[Any]) -> None:
         from topics.spark.routing.report import add_to_file
-        from topics.spark.routing.task import commit_batch, portion_producer
+        from topics.spark.routing.task import check_stages, commit_batch, portion_producer
 
         results = [each for each in messages if each is not None]
+        check_stages(results)
         if results:
             producer = portion_producer(self._query_id, self._partition)
             reports = commit_batch(self._url, self._token, results, producer, self._last_seq)
@@ -154,4 +161,4 @@ class ReplayWriter(DataSourceArrowWriter):
     def abort(self, messages: list[Any]) -> None:
         from topics.spark.routing.task import drop_batch
 
-        drop_batch(self._url, self._token, [each.report for each in messages if each is not None])
+        drop_batch(self._url, self._token, [each.report for each in messages if each is not None and each.report])

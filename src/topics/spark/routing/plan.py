@@ -285,7 +285,9 @@ class RoutePlan:
             "seqs: ARRAY<BIGINT>>>"
         )
         infos = sql_value(self._infos, schema)
-        rows = events.selectExpr("*", "explode(routes) AS route").drop("routes")
+        # With `explode` Spark adds a filter on the size of `routes`, moves it down to the source, and so evaluates all conditions
+        # twice: the second time with every column replaced by its whole expression, which takes minutes to plan.
+        rows = events.selectExpr("*", "explode_outer(routes) AS route").drop("routes").where("route IS NOT NULL")
         rows = rows.selectExpr("*", f"IF(route > 0, element_at({infos}, route), NULL) AS info")
         # A route starts with the changes that were made after it was created.
         rows = rows.where(

@@ -4,14 +4,18 @@ Small messages are handed back with the report of the task, so that a small batc
 stay in the order in which they were added.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from topics.client import Client
+from topics.client import Client, RetryPolicy
 from topics.client.calls import RecordIn
-from topics.spark.routing.commit import add_refused, counted, drop_stages, staged
+from topics.client.errors import ServerUnreachable
+from topics.client.values import Staged
+from topics.model.errors import Throttled, Unavailable
+from topics.spark.routing.commit import add_refused, counted, drop_stages, is_stage_limit, staged
 from topics.spark.routing.report import Piece, Refused
 
 MAX_STAGE_ROWS = 20_000
@@ -19,6 +23,8 @@ MAX_STAGE_BYTES = 8 << 20
 # Maximum rows and bytes that a task hands back instead of staging them.
 MAX_INLINE_ROWS = 4000
 MAX_INLINE_BYTES = 1 << 20
+# Other writers may free stage space within this time; without it the batch is committed in portions.
+STAGE_SPACE_RETRY = RetryPolicy(attempts=4)
 
 
 class Staging:
@@ -88,7 +94,8 @@ class Staging:
 
     def _stage_arrow(self, topic: str, rows: Any) -> None:
         def send(some: range) -> str:
-            return self._client.stage_arrow(topic, _stream(rows.slice(some.start, len(some)))).stage_id
+            body = _stream(rows.slice(some.start, len(some)))
+            return self._stage_id(lambda client: client.stage_arrow(topic, body))
 
         self._stage_with(topic, rows, send)
 
@@ -100,9 +107,20 @@ class Staging:
             ]
 
             def send(some: range, records: list[RecordIn] = records, number: int = number) -> str:
-                return self._client.stage(topic, records[some.start : some.stop], partition=number).stage_id
+                return self._stage_id(
+                    lambda client: client.stage(topic, records[some.start : some.stop], partition=number)
+                )
 
             self._stage_with(topic, chosen, send)
+
+    def _stage_id(self, stage: Callable[[Client], Staged]) -> str:
+        """Wait for a server that does not answer as long as the client does, and for stage space only shortly."""
+        try:
+            return stage(self._client.with_options(retry=STAGE_SPACE_RETRY)).stage_id
+        except (Throttled, Unavailable, ServerUnreachable) as error:
+            if is_stage_limit(error):
+                raise
+            return stage(self._client).stage_id
 
     def _stage_with(self, topic: str, rows: Any, send: Any) -> None:
         routes = rows.column("route").to_pylist()

@@ -17,7 +17,7 @@ import msgspec
 from topics.client import Client, RetryPolicy
 from topics.model.partitioning import hashed_partition
 from topics.spark.routing import codes
-from topics.spark.routing.commit import add_refused, commit, drop_stages
+from topics.spark.routing.commit import StagesFull, add_refused, commit, drop_stages
 from topics.spark.routing.message_sink import TaskResult
 from topics.spark.routing.payloads import NoPayload, Payloads
 from topics.spark.routing.report import Refused, TaskReport, decode_report, encode_report
@@ -70,7 +70,17 @@ def run_task(
         raise RuntimeError("Spark did not say which query and batch this task belongs to")
     with worker_client(url, token) as client:
         task = RoutingTask(client, decode_targets(targets), query_id, context.partitionId())
-        return task.run(batches, int(batch), portions=portions)
+        try:
+            return task.run(batches, int(batch), portions=portions)
+        except StagesFull as error:
+            return TaskResult(query_id, b"", committed=False, stages_full=str(error))
+
+
+def check_stages(results: list[TaskResult]) -> None:
+    """Raise StagesFull if the server had no space for the stages of a task."""
+    for result in results:
+        if result.stages_full is not None:
+            raise StagesFull(result.stages_full)
 
 
 def commit_batch(url: str, token: str | None, results: list[TaskResult], producer: str, batch: int) -> list[bytes]:
