@@ -219,6 +219,13 @@ ORDER_OF_CHECKS = [
     ("all", "POST", "/v0/topics/none/diff", "text/plain", b"{", "unsupported_media_type"),
     ("all", "POST", "/v0/topics/none/diff", "application/json", b"{", "invalid_request"),
     ("all", "POST", "/v0/topics/none/ack", "application/json", b"{", "invalid_request"),
+    ("all", "POST", "/v0/stages?topic=bad name", "text/plain", b"{", "invalid_request"),
+    ("all", "POST", "/v0/stages?topic=none", "text/plain", b"{", "unsupported_media_type"),
+    ("all", "PUT", "/api/tables/bad name", "text/plain", b"{", "invalid_request"),
+    ("all", "PUT", "/v0/topics/none/archive", "text/plain", b"{", "unsupported_media_type"),
+    ("all", "POST", "/v0/watch?lenient=x", "text/plain", b"{", "unsupported_media_type"),
+    ("all", "GET", "/v0/topics/none/work?node=w&lease_ms=", "", None, "invalid_request"),
+    ("all", "GET", "/v0/topics/none/work?node=w", "", None, "topic_not_found"),
 ]
 
 

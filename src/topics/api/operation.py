@@ -158,6 +158,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     # A request without a body and without a Content-Type counts as one with an empty object.
     body_optional: bool = False
     max_entries: tuple[MaxEntries, ...] = ()
+    # The name in the path and the query are checked before the type and the size of the body.
+    names_first: bool = False
     decoded: Decoded = "declared"
     # The body may also be an Arrow stream.
     arrow_body: bool = False

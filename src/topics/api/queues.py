@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from topics.api.common import Count, Record, Response, about
 from topics.api.operation import (
@@ -68,9 +68,9 @@ class ExtendBody(AckBody, kw_only=True):
 class WorkQuery(Struct):
     node: Annotated[str, about("Name of the worker; 1 to 128 bytes.")]
     max: Annotated[int, about("Most jobs that the connection holds at once; 1 to 1000.", ge=0)] = 1
-    lease_ms: Annotated[int, about(f"Lease of each job, {LEASE_LIMITS}; default that of the queue.", ge=0)] | None = (
-        None
-    )
+    lease_ms: (
+        Annotated[int, about(f"Lease of each job, {LEASE_LIMITS}; default that of the queue.", ge=0)] | UnsetType
+    ) = UNSET
     partition: Annotated[int, about("Partition to claim from.", ge=0)] = 0
 
 

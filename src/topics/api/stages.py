@@ -113,6 +113,7 @@ OPERATIONS = (
         name="post_stage", noun="stages", method="POST", path="/v0/stages",
         summary="Stage records: write them without making them readable.",
         scope=WRITE, names=(Name("query", "topic", "topic", "topic"),), query=StageQuery, body=StageBody, decoded="dedicated",
+        names_first=True,
         arrow_body=True, max_body_bytes=0, response=Staged, statuses=(201,),
         errors=("topic_not_found", "batch_too_large", "record_too_large", "topic_full", *WRITE_ERRORS),
         safe_to_retry=True, retry_note="A repeat makes another stage, which expires if no commit names it.",

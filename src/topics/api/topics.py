@@ -338,6 +338,7 @@ OPERATIONS = (
         summary="Create a topic, or change the named fields of its configuration.",
         description="A body that is absent creates a topic with defaults.",
         scope=ADMIN, names=(TOPIC, Name("body", "dead_letter")), query=PutQuery, body=ConfigChange, body_optional=True,
+        names_first=True,
         response=Configured, statuses=(200, 201), errors=("topic_exists_incompatible", *WRITE_ERRORS),
         example=Example("/v0/topics/jobs", {"type": "queue", "max_deliveries": 5, "dead_letter": "jobs.dead"}, {
             "topic": "jobs", "created": True, "config": {"type": "queue", "max_deliveries": 5, "dead_letter": "jobs.dead"},

@@ -185,7 +185,7 @@ def query_decoder(query_type: type[StructT]) -> Callable[[bytes], StructT]:
 
 
 def _parser(name: str, kind: msgspec.inspect.Type) -> Callable[[str], Any]:
-    """How the text of a parameter is read. An empty text is None where that is allowed."""
+    """How the text of a parameter is read. An empty text is None where the type has None."""
     if isinstance(kind, msgspec.inspect.UnionType):
         (given,) = [each for each in kind.types if not isinstance(each, msgspec.inspect.NoneType)]
         parse = _parser(name, given)

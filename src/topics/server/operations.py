@@ -10,7 +10,7 @@ It gets a `Call` that is decoded and allowed: everything that the declaration in
     from the head (`admission`)    401, 404, 405, 403 for the scope and the name in the path
     server not ready               503
     Content-Type, size             415, 413
-    name in the path, query        400; the name comes before Content-Type and size if the body is optional
+    name in the path, query        400; before Content-Type and size if the operation is declared with `names_first`
     body                           400
     all other names                400 for their form, 403 for the prefixes
 
@@ -141,16 +141,16 @@ class Endpoint:
             raise not_serving(service)
         call: Call[Any, Any] = Call(service, cast(Broker, broker), request, name)
         call.body = call.query = None
-        if operation.body is not None and not operation.body_optional:
+        if operation.body is not None and not operation.names_first:
             check_content(request, operation)
         if self._path_names:
             self._path_names.check(call, {operation.path_parameter: name})
-        if operation.body_optional:
-            check_content(request, operation)
         if self._decode_query is not None:
             call.query = self._decode_query(request.query)
             if self._query_names:
                 self._query_names.check(call, call.query)
+        if operation.names_first:
+            check_content(request, operation)
         if self._decode_body is not None:
             self._decode_body(call, partial(self._handle_body, call))
         else:

@@ -116,4 +116,4 @@ def _name(part: bytes, parameter: str) -> str:
     try:
         return unquote_to_bytes(part).decode("ascii")
     except UnicodeDecodeError:
-        raise InvalidRequest(f"invalid {parameter} name") from None
+        raise InvalidRequest(f"invalid {parameter} in the path: it has characters that are not ASCII") from None

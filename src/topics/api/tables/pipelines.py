@@ -116,7 +116,8 @@ OPERATIONS = (
     Operation(
         name="put_pipeline", noun="pipelines", method="PUT", path=PIPELINE_PATH,
         summary="Report how a pipeline is doing; the response says whether it is asked to stop.",
-        scope=WRITE, names=(Name("path", "pipeline", "pipeline", "pipeline"),), body=PipelineReport, response=PipelineOrders,
+        scope=WRITE, names=(Name("path", "pipeline", "pipeline", "pipeline"),), body=PipelineReport, names_first=True,
+        response=PipelineOrders,
         errors=("pipeline_exists", "batch_too_large"),
         example=Example("/api/pipelines/main", {"state": "running", "started_ts": 1767225600000, "jobs": []}, {
             "pipeline": "main", "stop": False, "performance": {"server_total_ms": 0.1}}),

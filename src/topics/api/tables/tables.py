@@ -168,7 +168,7 @@ OPERATIONS = (
         name="put_table", noun="tables", method="PUT", path=TABLE_PATH,
         summary="Make a table known, or replace what is known about it.",
         description="Only keys without prefixes may set a new location.",
-        scope=ADMIN, names=(TABLE, Name("body", "location", "table_location")), body=TableBody, response=TableInfo,
+        scope=ADMIN, names=(TABLE, Name("body", "location", "table_location")), body=TableBody, names_first=True, response=TableInfo,
         statuses=(200, 201), errors=WRITE_ERRORS,
         example=Example("/api/tables/shop.orders", {"key_columns": ["id"], "columns": {"id": "bigint"}}, {
             "table": "shop.orders", "kind": "push", "location": None, "key_columns": ["id"], "columns": {"id": "bigint"},
@@ -185,7 +185,8 @@ OPERATIONS = (
     Operation(
         name="post_changes", noun="tables", method="POST", path=TABLE_PATH + "/changes",
         summary="Send change events of a table; each is kept once, by its position.",
-        scope=WRITE, names=(TABLE,), query=ChangesQuery, body=ChangesBody, decoded="dedicated", max_body_bytes=0,
+        scope=WRITE, names=(TABLE,), query=ChangesQuery, body=ChangesBody, decoded="dedicated", names_first=True,
+        max_body_bytes=0,
         response=ChangesSent,
         errors=("batch_too_large", "record_too_large", "topic_full", "topic_exists_incompatible", *WRITE_ERRORS),
         safe_to_retry=False, retry_note="Safe when every event has a position.",

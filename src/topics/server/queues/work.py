@@ -5,6 +5,8 @@ When the connection closes, the jobs that it still holds return to the queue at 
 requests stay leased.
 """
 
+from msgspec import UNSET
+
 from topics.api.queues import WorkQuery
 from topics.broker.broker import Broker
 from topics.broker.queues.claim_waiters import ClaimWaiters
@@ -36,7 +38,7 @@ def stream_work(call: Call[None, WorkQuery]) -> None:
         request.respond_stream_head(stream_headers(request), CONTENT_TYPE)
         return
     stream = open_stream(call.service.live, request)
-    leased_ms = None if query.lease_ms is None else lease_ms(query.lease_ms)
+    leased_ms = None if query.lease_ms is UNSET else lease_ms(query.lease_ms)
     work = WorkStream(broker, broker.queues.waiters(topic, partition), stream, query.node, max_jobs, leased_ms)
     places = [TopicPlace(topic.name, partition.number, None, 0)]
     call.service.live.slots.channels.describe(
