@@ -73,15 +73,17 @@ class ClaimWaiters:
 
     def wait(self, claim: Claim, wait_ms: int | None = None) -> None:
         """Wait until the claim is served, for `wait_ms` at most from the first call with a time."""
-        if claim.poll is None:
+        poll = claim.poll
+        if poll is None:
 
             def answer() -> None:
                 claim.deliver(ClaimResult(self.topic, None, [], self._leases.ready(self.partition.count)))
 
-            claim.wait(self._host.long_poll(answer, claim.fail))
+            poll = self._host.long_poll(answer, claim.fail)
+            claim.wait(poll)
             self.add(claim)
-            claim.poll.on_end(lambda: self.remove(claim))
-        claim.poll.wait(wait_ms)
+            poll.on_end(lambda: self.remove(claim))
+        poll.wait(wait_ms)
 
     def remove(self, claimer: Claimer) -> None:
         """Stop waiting. Has no effect for a claimer that does not wait."""
