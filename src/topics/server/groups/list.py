@@ -8,6 +8,7 @@ from topics.broker.groups.groups import Group, end_sessions, group_lag
 from topics.model.errors import TopicsError
 from topics.model.steps import Steps
 from topics.server.auth.authorization import Caller
+from topics.server.lag import total_lag
 from topics.server.limits import at_most
 from topics.server.operations import Call, handles
 from topics.server.responses import send, send_error
@@ -53,8 +54,7 @@ def _find(
                 continue
             if not group.positions:
                 continue
-            lags = [group_lag(broker, topic.partitions[number], each) for number, each in group.positions.items()]
-            found.append((sum([lag.records for lag in lags]), topic, group))
+            found.append((total_lag(broker, topic, group).records, topic, group))
             if not len(found) % GROUPS_PER_STEP:
                 yield
     return found

@@ -13,12 +13,12 @@ import msgspec
 
 from topics.broker.broker import Broker, Topic
 from topics.broker.groups.groups import end_sessions, group_lag
-from topics.engine.groups.group import NO_LAG
 from topics.model.errors import NotFound, TopicsError
 from topics.model.tables.change import CHANGES
 from topics.model.tables.route import Route
 from topics.model.tables.table import Table as KnownTable
 from topics.server.auth.authorization import Caller
+from topics.server.lag import total_lag
 from topics.server.ops.options import OPTIONS
 from topics.server.responses import encode
 from topics.server.service import Service
@@ -181,14 +181,14 @@ def group_rows(_service: Service, broker: Broker, caller: Caller) -> Iterator[Ro
             if not group.positions:
                 continue
             end_sessions(broker, topic, group)
-            lags = [group_lag(broker, topic.partitions[number], each) for number, each in group.positions.items()]
+            lag = total_lag(broker, topic, group)
             yield (
                 topic.name,
                 group.name,
                 len(group.positions),
                 len(group.members),
-                sum([each.records for each in lags]),
-                max([each.seconds for each in lags], default=NO_LAG.seconds),
+                lag.records,
+                lag.seconds,
                 max([each.ts for each in group.positions.values()]),
             )
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from topics.api.topics import MAX_SEARCH_ROWS, SearchQuery
 from topics.broker.broker import Broker, Topic
-from topics.broker.groups.groups import group_lag
 from topics.model.errors import TopicsError
 from topics.model.steps import Steps
 from topics.server.auth.authorization import Caller
+from topics.server.lag import total_lag
 from topics.server.limits import at_most
 from topics.server.operations import Call, handles
 from topics.server.queues.counts import job_counts
@@ -130,9 +130,8 @@ def _largest_lag(broker: Broker, topic: Topic) -> tuple[int, float]:
     """Records and seconds that the group which is farthest behind has to go."""
     largest = (0, 0.0)
     for group in topic.groups.values():
-        lags = [group_lag(broker, topic.partitions[number], position) for number, position in group.positions.items()]
-        lag = (sum([each.records for each in lags]), max([each.seconds for each in lags], default=0.0))
-        largest = max(largest, lag)
+        lag = total_lag(broker, topic, group)
+        largest = max(largest, (lag.records, lag.seconds))
     return largest
 
 

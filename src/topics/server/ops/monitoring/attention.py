@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from topics.broker.broker import Broker, Topic
-from topics.broker.groups.groups import group_lag
 from topics.model.steps import Steps
 from topics.server.auth.authorization import Caller
+from topics.server.lag import total_lag
 from topics.server.ops.monitoring.process_metrics import free_bytes, size_bytes
 from topics.server.tables.pipeline_registry import Pipelines
 
@@ -142,10 +142,8 @@ def _of_queue(broker: Broker, queue: Topic, letters: str) -> list[Warned]:
 def _of_groups(broker: Broker, topic: Topic) -> list[Warned]:
     found = []
     for group in topic.groups.values():
-        lags = [group_lag(broker, topic.partitions[number], each) for number, each in group.positions.items()]
-        seconds = max([each.seconds for each in lags], default=0.0)
-        if seconds >= LAGGING_SECONDS:
-            records = sum([each.records for each in lags])
-            message = f"Group {group.name} of {topic.name} is {records:,} records and {seconds:,.0f} s behind"
+        lag = total_lag(broker, topic, group)
+        if lag.seconds >= LAGGING_SECONDS:
+            message = f"Group {group.name} of {topic.name} is {lag.records:,} records and {lag.seconds:,.0f} s behind"
             found.append(Warned("lagging_group", "warning", message, (topic.name,), topic=topic.name, group=group.name))
     return found

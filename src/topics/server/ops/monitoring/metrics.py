@@ -17,11 +17,11 @@ from msgspec import Raw, Struct
 from topics.api.operation import PLAIN
 from topics.api.tables.pipelines import JobReport
 from topics.broker.broker import Broker, Topic
-from topics.broker.groups.groups import group_lag
 from topics.broker.log.committer import SYNC_BUCKETS_US, Committer
 from topics.runtime.health import Health
 from topics.server.auth.authorization import Caller
 from topics.server.http.media_types import JSON, TEXT, preferred
+from topics.server.lag import total_lag
 from topics.server.operations import Call, handles
 from topics.server.responses import encode, send
 from topics.server.service import Service
@@ -155,11 +155,11 @@ def collect_topic(broker: Broker, topic: Topic, caller: Caller, max_topics: int,
         values = (first.head_seq, first.earliest_seq, topic.count, topic.bytes)
     found.topics.append((topic.name, values if jobs is None else values + jobs))
     for group in topic.groups.values():
-        lags = [group_lag(broker, topic.partitions[number], each) for number, each in group.positions.items()]
-        if lags:
+        if group.positions:
+            lag = total_lag(broker, topic, group)
             labels = _labels(topic=topic.name, group=group.name)
-            found.group_records.append((labels, sum([each.records for each in lags])))
-            found.group_seconds.append((labels, max([each.seconds for each in lags])))
+            found.group_records.append((labels, lag.records))
+            found.group_seconds.append((labels, lag.seconds))
 
 
 def render_slice(found: TopicFigures, as_objects: bool) -> None:
