@@ -75,6 +75,16 @@ def test_texts_are_kept_byte_for_byte_but_for_the_space_around_them() -> None:
     assert batch.data == b'{"a":  1.0}\x002\x00"\\u00e4"'
 
 
+def test_lone_surrogates_are_kept_as_in_a_json_body() -> None:
+    (batch,) = read(data=['{"a": "\\ud800"}', "2"], meta=['{"m": "\\udc00\\ud83d\\ude00"}', None])
+    assert batch.data == b'{"a": "\\ud800"}\x002'
+    assert batch.metas == b'{"m": "\\udc00\\ud83d\\ude00"}\x00'
+    with pytest.raises(InvalidRequest, match="data of record 1 is not JSON"):
+        read(data=["1", '{"a": "\\ud800}'])
+    with pytest.raises(InvalidRequest, match="more than 2 keys"):
+        read(data=["1"], meta=['{"a":"\\ud800","b":1,"c":1}'])
+
+
 def test_rows_go_to_the_partitions_they_choose_in_their_order() -> None:
     chosen = [2, 0, 2, None, 1, 2]
     found = read(data=list("123456"), tag=["a", None, None, None, "e", None], partition=chosen, partitions=3)

@@ -15,7 +15,7 @@ from tests.spark.connector.test_batch import failure, load
 from tests.spark.connector.test_stream import finish
 from topics.client import Client
 from topics.spark.connector.options import BadOption
-from topics.spark.connector.payloads import VARIANT_SCHEMA, BadRecord, converter
+from topics.spark.connector.payloads import VARIANT_SCHEMA, BadRecord, VariantPayloads, converter
 from topics.spark.connector.reading import SCHEMA
 
 UTC = datetime.UTC
@@ -63,6 +63,16 @@ def test_fields_become_columns_and_missing_ones_are_null() -> None:
         {"id": None, "shop": None, "_corrupt": None},
         {"id": None, "shop": None, "_corrupt": None},
     ]
+
+
+def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
+    text = r'{"shop": "x\ud800y", "other": "\udc00"}'
+    assert converted(ORDER, text) == [{"id": None, "shop": "x\ufffdy", "_corrupt": None}]
+    bad = r'{"id": "\ud800"}'
+    assert converted(ORDER, bad) == [{"id": None, "shop": None, "_corrupt": bad}]
+    (batch,) = VariantPayloads()(records(text))
+    (value,) = batch.column("data").to_pylist()
+    assert types.VariantVal(value["value"], value["metadata"]).toPython()["shop"] == "x\ufffdy"
 
 
 @pytest.mark.parametrize(
@@ -141,6 +151,8 @@ def test_every_type_is_read_without_loss(kind: types.DataType, text: str, value:
     ("kind", "text"),
     [
         (types.ByteType(), "128"),
+        (types.FloatType(), "1e39"),
+        (types.FloatType(), "-3.4028236e38"),
         (types.BooleanType(), "1"),
         (types.DecimalType(5, 2), "1.234"),
         (types.DecimalType(5, 2), "12345.6"),

@@ -96,6 +96,16 @@ def test_staged_rows_are_readable_only_after_the_commit(client: Client, topic: s
 
 
 @TRANSPORTS
+def test_a_lone_surrogate_is_written_as_it_was_read(client: Client, topic: str, transport: str) -> None:
+    client.create(topic)
+    table = pa.table({"data": [r'{"a":"x\ud800"}', "2"], "meta": [r'{"m":"\udc00"}', None]})
+    client.commit(staged(client, table, topic=topic, transport=transport), producer=f"p-{topic}", batch=0)
+    (batch,) = pa.ipc.open_stream(client.diff_arrow(topic, 0)).read_all().to_batches()
+    assert batch.column("data").to_pylist() == [r'{"a":"x\ud800"}', "2"]
+    assert batch.column("meta").to_pylist() == [r'{"m":"\udc00"}', None]
+
+
+@TRANSPORTS
 def test_rows_go_to_the_topic_of_their_column_in_order(client: Client, topic: str, transport: str) -> None:
     names = [f"{topic}-{letter}" for letter in "ab"]
     for name in names:

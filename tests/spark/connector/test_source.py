@@ -174,7 +174,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_data_loss(client: Client, t
     client.drop(gone)
     failing = made("fail")
     failing.prepareForTriggerAvailableNow()
-    with pytest.raises(DataLoss, match=f'"{gone}" was deleted'):
+    with pytest.raises(DataLoss, match=f'"{gone}", which this query has read, was deleted'):
         latest(failing, end)
     with pytest.raises(DataLoss, match=f'"{gone}" was deleted before records 1 to 2'):
         [list(failing.read(each)) for each in failing.partitions(start, end)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from topics.spark.materialize.columns import BadValue, inferred_type, named_type
+from topics.spark.materialize.columns import BadValue, inferred_type, named_type, value_decoder
 from topics.spark.materialize.table import Change, MaterializedTable, MaterializeError, Overtaken
 from topics.spark.materialize.versions import decode_event
 
@@ -305,7 +305,10 @@ def test_random_changes_in_random_batches_equal_a_model(tmp_path: Path, seed: in
         (b"true", pa.bool_()),
         (b"-5", pa.int64()),
         (b"1.5", pa.float64()),
-        (b"99999999999999999999", pa.float64()),
+        (b"99999999999999999999", pa.string()),
+        (b"1e20", pa.float64()),
+        (b"0.30000000000000004", pa.float64()),
+        (b"12.345678901234567891", pa.string()),
         (b'"x"', pa.string()),
         (b"[1]", pa.string()),
         (b"null", None),
@@ -313,6 +316,38 @@ def test_random_changes_in_random_batches_equal_a_model(tmp_path: Path, seed: in
 )
 def test_the_type_of_an_undeclared_column_is_that_of_its_first_value(text: bytes, kind: Any) -> None:
     assert inferred_type(text) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "fits"),
+    [
+        ("double", b"0.1", True),
+        ("double", b"100000000000000000000", True),
+        ("double", b"123456789012345680000", True),
+        ("double", b"9007199254740993", False),
+        ("double", b"12.345678901234567891", False),
+        ("real", b"3.4028235e38", True),
+        ("real", b"1e39", False),
+        ("bigint", b"9223372036854775808", False),
+        ("decimal(5,2)", b"1.234", False),
+    ],
+)
+def test_a_number_with_more_digits_than_its_column_holds_is_refused(kind: str, text: bytes, fits: bool) -> None:
+    decode = value_decoder("v", named_type(kind))
+    if fits:
+        assert decode(text) == float(text)
+        return
+    with pytest.raises(BadValue, match=r"column v is .* and cannot hold"):
+        decode(text)
+
+
+def test_floating_point_columns_hold_what_json_has_no_number_for(tmp_path: Path) -> None:
+    topic = ChangeTopic()
+    for number, value in enumerate(["NaN", "Infinity", "-Infinity", 0.5]):
+        topic.add("insert", 1, number, v=value, w=value)
+    MaterializedTable(str(tmp_path), "scd1", TOPIC, {"v": "double", "w": "real"}).apply(1, topic.changes)
+    found = rows(tmp_path)
+    assert [str(row["v"]) for row in found] == [str(row["w"]) for row in found] == ["nan", "inf", "-inf", "0.5"]
 
 
 def test_types_that_are_not_known_are_texts() -> None:

@@ -18,7 +18,7 @@ from topics.model.config import ConfigChange
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.limits import Limits
 from topics.model.records.page import RECORD_OVERHEAD, SEPARATOR, Page, page_size
-from topics.model.records.surrogates import cover_halves
+from topics.model.records.surrogates import MAX_COVERED_BYTES, cover_halves, decodable_json
 
 # Bytes that a record counts besides its payload and the separator before it. The first record has no separator.
 PLAIN_OVERHEAD = RECORD_OVERHEAD - 1
@@ -329,12 +329,13 @@ def columns_of(
         raise BatchTooLarge(
             f"{count} records in one write; at most {max_records}", detail={"max": max_records, "count": count}
         )
-    data_texts = _json_texts("data", datas)
+    data_texts, _ = _json_texts("data", datas)
     meta_texts = [b""] * count
     if metas is not None:
         present = [index for index, meta in enumerate(metas) if meta is not None]
-        for index, meta_text in zip(present, _json_texts("meta", [metas[index] for index in present]), strict=True):
-            meta_texts[index] = _checked_meta(index, meta_text, limits)
+        sent, covered = _json_texts("meta", [metas[index] for index in present])
+        for index, meta_text, decodable in zip(present, sent, covered, strict=True):
+            meta_texts[index] = meta_text if _checked_meta(index, decodable, limits) else b""
     for index, text in enumerate(data_texts):
         if len(text) + len(meta_texts[index]) > limits.max_record_bytes:
             check_record_size(index, len(text) + len(meta_texts[index]), limits)
@@ -360,24 +361,36 @@ def proven_json(joined: bytes | memoryview, lengths: bytes) -> bool:
     return array("i", map(len, values)).tobytes() == lengths
 
 
-def _json_texts(what: str, texts: list[str | None]) -> list[bytes]:
-    """The texts as bytes, each proven to be one JSON value: decoded together as an array and compared one by one."""
+def _json_texts(what: str, texts: list[str | None]) -> tuple[list[bytes], list[bytes]]:
+    """The texts as bytes, each proven to be one JSON value, and the same with their lone surrogates covered."""
     encoded: list[bytes] = []
     for index, text in enumerate(texts):
         if text is None:
             raise InvalidRequest(f"{what} of record {index} is missing")
         encoded.append(text.encode().strip(b" \t\r\n"))
-    try:
-        if [bytes(raw) for raw in _decode_texts(b"[" + b",".join(encoded) + b"]")] == encoded:
-            return encoded
-    except (msgspec.MsgspecError, RecursionError):
-        pass
+    if _are_json(encoded):
+        return encoded, encoded
+    covered: list[bytes] = []
+    # As of a JSON body: covering takes long.
+    bytes_left = MAX_COVERED_BYTES
     for index, text_bytes in enumerate(encoded):
         try:
-            msgspec.json.decode(text_bytes, type=Raw)
+            covered.append(decodable_json(text_bytes, bytes_left))
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidRequest(f"{what} of record {index} is not JSON: {error}") from None
-    raise InvalidRequest(f"{what} is not JSON")
+        if covered[-1] is not text_bytes:
+            bytes_left -= len(text_bytes)
+    if not _are_json(covered):
+        raise InvalidRequest(f"{what} is not JSON")
+    return encoded, covered
+
+
+def _are_json(texts: list[bytes]) -> bool:
+    """Whether each text is one JSON value: decoded together as an array and compared one by one."""
+    try:
+        return [bytes(raw) for raw in _decode_texts(b"[" + b",".join(texts) + b"]")] == texts
+    except (msgspec.MsgspecError, RecursionError):
+        return False
 
 
 def _named_texts(what: str, texts: list[str | None] | None, count: int, max_bytes: int) -> list[bytes]:

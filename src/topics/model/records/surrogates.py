@@ -8,14 +8,15 @@ nodes, keys) are characters, not bytes: half a character in one of them is refus
 
 import re
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 # Stand-ins are taken from here: characters without a meaning of their own.
 _PRIVATE = range(0xE000, 0xF900)
 _PRIVATE_ESCAPE = re.compile(rb"\\u([eEfF][0-9a-fA-F]{3})")
 # Looking at every escape takes about 0.3 us each, on the loop: larger bodies are refused as the decoder refused them.
-_MAX_COVERED_BYTES = 2 << 20
+MAX_COVERED_BYTES = 2 << 20
 
 
 class Covered(Struct):
@@ -34,7 +35,7 @@ class Covered(Struct):
         return not self._letters.isdisjoint(text)
 
 
-def cover_halves(body: bytes, max_bytes: int = _MAX_COVERED_BYTES) -> Covered | None:
+def cover_halves(body: bytes, max_bytes: int = MAX_COVERED_BYTES) -> Covered | None:
     """None when there is nothing to cover, no room to do it, or too much to look through; `body` must be UTF-8."""
     if len(body) > max_bytes or (b"\\ud" not in body and b"\\uD" not in body):
         return None
@@ -50,6 +51,19 @@ def cover_halves(body: bytes, max_bytes: int = _MAX_COVERED_BYTES) -> Covered | 
     halves = {stand_in: half for half, stand_in in stand_in_for.items()}
     letters = frozenset([chr(int(stand_in[2:], 16)) for stand_in in halves])
     return Covered(bytes(covered), halves, letters)
+
+
+def decodable_json(text: bytes, max_bytes: int = MAX_COVERED_BYTES) -> bytes:
+    """The text, with its lone surrogates covered if it has some. Raises msgspec.DecodeError unless it is one JSON value."""
+    try:
+        msgspec.json.decode(text, type=Raw)
+        return text
+    except msgspec.DecodeError:
+        covered = cover_halves(text, max_bytes)
+        if covered is None:
+            raise
+    msgspec.json.decode(covered.body, type=Raw)
+    return covered.body
 
 
 def replace_halves(body: bytes) -> bytes:

@@ -6,16 +6,17 @@ missing or null is NULL; fields that the schema does not name are ignored.
 
 A payload fits when it is an object, every value has the type of its column without loss, and no NOT NULL column is NULL.
 A schema with NOT NULL columns cannot have `_corrupt`, because the columns of a bad record are NULL.
-Values are not converted: the text "5" is not an INT, and 1.5 is not a BIGINT.
+Values are not converted: the text "5" is not an INT, and 1.5 is not a BIGINT. Only a lone surrogate in a text, which no text
+can hold, becomes U+FFFD.
 
     BOOLEAN               true, false
     TINYINT .. BIGINT     a whole number in the range of the type
-    FLOAT, DOUBLE         a number
+    FLOAT, DOUBLE         a number in the range of the type, rounded to its precision
     DECIMAL(p, s)         a number, or a text of one, with at most s digits after the point
     STRING                a text
     BINARY                a text in base64
     DATE                  2026-01-02
-    TIMESTAMP             2026-01-02T03:04:05.5Z, with another offset, or without one, which is UTC
+    TIMESTAMP             2026-01-02T03:04:05.5Z, with another offset, or without one, which is UTC; in microseconds
     TIMESTAMP_NTZ         2026-01-02T03:04:05.5
     ARRAY, STRUCT         array, object
     MAP<STRING, ...>      object
@@ -35,6 +36,7 @@ import msgspec
 from msgspec import Meta
 from pyspark.sql import types
 
+from topics.model.records.surrogates import replace_halves
 from topics.spark.connector.options import BadOption
 from topics.spark.connector.reading import SCHEMA
 
@@ -65,9 +67,11 @@ _INTEGERS: list[tuple[type[types.DataType], int]] = [
     (types.IntegerType, 31),
     (types.LongType, 63),
 ]
+# The smallest number that a 32-bit float would round to infinity.
+FLOAT32_END = 2.0**128 - 2.0**103
 _SCALARS: dict[type[types.DataType], Any] = {
     types.BooleanType: bool,
-    types.FloatType: float,
+    types.FloatType: Annotated[float, Meta(gt=-FLOAT32_END, lt=FLOAT32_END)],
     types.DoubleType: float,
     types.DecimalType: decimal.Decimal,
     types.StringType: str,
@@ -169,7 +173,13 @@ class TypedPayloads:
         if text is None:
             return {}
         assert self._decode is not None
-        row = self._decode(text)
+        try:
+            row = self._decode(text)
+        except msgspec.DecodeError:
+            replaced = _without_lone_surrogates(text)
+            if replaced == text:
+                raise
+            row = self._decode(replaced)
         return row if self._restore is None else self._restore(row)
 
 
@@ -185,7 +195,7 @@ class VariantPayloads:
         corrupt: list[str | None] = []
         for text in records.column("data").to_pylist():
             try:
-                values.append(None if text is None else _variant(text))
+                values.append(None if text is None else _variant(_without_lone_surrogates(text)))
                 corrupt.append(None)
             except Exception:  # noqa: BLE001 - Spark's encoder raises many kinds for what a VARIANT cannot hold
                 values.append(None)
@@ -193,6 +203,11 @@ class VariantPayloads:
         columns = [records.column(name) for name in RECORD_COLUMNS]
         columns[RECORD_COLUMNS.index("data")] = pa.array(values, schema.field("data").type)
         yield pa.RecordBatch.from_arrays([*columns, pa.array(corrupt, pa.string())], schema=schema)
+
+
+def _without_lone_surrogates(text: str) -> str:
+    """The text with U+FFFD in place of each lone surrogate, as `Client.read` decodes it."""
+    return replace_halves(text.encode()).decode() if "\\ud" in text or "\\uD" in text else text
 
 
 def _check_record_columns(schema: types.StructType) -> None:

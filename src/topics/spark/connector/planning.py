@@ -83,8 +83,8 @@ def check_deleted(options: SourceOptions, start: Offset, states: list[PartitionS
     if deleted and options.on_data_loss == "fail":
         names = ", ".join([f'"{topic}"' for topic in deleted])
         raise DataLoss(
-            f"topic {names} was deleted since this query read it, with all records that were not read yet. "
-            "Set onDataLoss to emit or ignore to go on without it."
+            f"topic {names}, which this query has read, was deleted or is not selected by its options any more: records "
+            "that were not read are lost to it. Set onDataLoss to emit or ignore to go on without it."
         )
 
 

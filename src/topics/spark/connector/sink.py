@@ -26,6 +26,7 @@ from topics.client.calls import RecordIn
 from topics.client.values import Staged
 from topics.model.errors import Conflict, InvalidRequest, NotFound, RecordTooLarge, Throttled, TopicsError
 from topics.model.names import check_topic_name
+from topics.model.records.surrogates import decodable_json
 from topics.spark.connector.json_encoding import json_column
 from topics.spark.connector.options import BadOption, SinkOptions
 from topics.spark.connector.stage_renewal import StageRenewal
@@ -406,7 +407,7 @@ def _invalid_json(rows: Any) -> dict[int, str]:
             for index, text in enumerate(rows.column(name).to_pylist()):
                 try:
                     if text is not None:
-                        msgspec.json.decode(text, type=msgspec.Raw)
+                        decodable_json(text.encode())
                 except msgspec.DecodeError as error:
                     found.setdefault(index, f"{name} is not JSON: {error}")
     return found
@@ -435,9 +436,13 @@ def _records(rows: Any) -> list[RecordIn]:
     tags = rows.column("tag").to_pylist() if "tag" in names else nothing
     nodes = rows.column("node").to_pylist() if "node" in names else nothing
     return [
-        RecordIn(msgspec.Raw(text.encode()), tag, node, None if meta_text is None else msgspec.json.decode(meta_text))
+        RecordIn(_raw(text), tag, node, None if meta_text is None else _raw(meta_text))
         for text, tag, node, meta_text in zip(data, tags, nodes, meta, strict=True)
     ]
+
+
+def _raw(text: str) -> Any:
+    return msgspec.Raw(text.encode())
 
 
 def _drop(client: Client, stages: list[str]) -> None:

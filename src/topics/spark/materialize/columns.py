@@ -7,7 +7,7 @@ the type of its first value that is not null:
     a whole number       bigint
     another number       double
     a text               string
-    an object or array   string, as its JSON text
+    anything else        string, as its JSON text: objects, arrays, numbers with more digits than bigint or double hold
 
 A value that the type of its column cannot hold without loss is an error that names the column: the table would not be
 equal to its source any more.
@@ -15,12 +15,14 @@ equal to its source any more.
 
 import datetime
 import decimal
+import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
+from msgspec import Meta
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 _NAMED = {
@@ -44,6 +46,11 @@ _NAMED = {
 }
 _DECIMAL = re.compile(r"(?:decimal|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _INT64_BITS = 63
+# The smallest number that a 32-bit float would round to infinity.
+FLOAT32_END = 2.0**128 - 2.0**103
+# A double holds every number of MIN_DOUBLE_DIGITS digits, and no double needs more than MAX_DOUBLE_DIGITS.
+MIN_DOUBLE_DIGITS = 15
+MAX_DOUBLE_DIGITS = 17
 
 
 class BadValue(Exception):
@@ -69,7 +76,9 @@ def inferred_type(value: bytes) -> Any | None:
     if first in (b'"', b"{", b"["):
         return pa.string()
     decoded = msgspec.json.decode(value)
-    return pa.int64() if isinstance(decoded, int) and decoded.bit_length() <= _INT64_BITS else pa.float64()
+    if isinstance(decoded, int) and decoded.bit_length() <= _INT64_BITS:
+        return pa.int64()
+    return pa.string() if _loses_digits(value) else pa.float64()
 
 
 def value_decoder(name: str, kind: Any) -> Callable[[bytes], Any]:
@@ -96,12 +105,14 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
     if pa.types.is_timestamp(kind):
         return _timestamp
     if pa.types.is_decimal(kind):
-        as_decimal = msgspec.json.Decoder(decimal.Decimal).decode
-        return lambda value: pa.scalar(as_decimal(value), kind).as_py()
+        return lambda value: pa.scalar(_as_decimal(value), kind).as_py()
     if pa.types.is_integer(kind):
         as_int = msgspec.json.Decoder(int).decode
         return lambda value: pa.scalar(as_int(value), kind).as_py()
-    python_type: Any = float
+    if pa.types.is_floating(kind):
+        finite = _as_float32 if pa.types.is_float32(kind) else _double
+        return lambda value: finite(value) if value not in _NON_FINITE else _NON_FINITE[value]
+    python_type: Any = None
     if pa.types.is_boolean(kind):
         python_type = bool
     elif pa.types.is_date(kind):
@@ -109,6 +120,33 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
     elif pa.types.is_binary(kind):
         python_type = bytes
     return msgspec.json.Decoder(python_type).decode
+
+
+def _double(value: bytes) -> float:
+    if _loses_digits(value):
+        raise ValueError(f"a double has {MAX_DOUBLE_DIGITS} digits")
+    return _as_float(value)
+
+
+def _loses_digits(value: bytes) -> bool:
+    """Whether a JSON number has digits that a double cannot hold.
+
+    A fraction of up to MAX_DOUBLE_DIGITS digits is taken for the text of a double, which some sources do not write in its
+    shortest form.
+    """
+    if len(value) <= MIN_DOUBLE_DIGITS:
+        return False
+    number = _as_decimal(value)
+    if b"." in value and len(number.as_tuple().digits) <= MAX_DOUBLE_DIGITS:
+        return False
+    return decimal.Decimal(repr(_as_float(value))) != number
+
+
+_as_float = msgspec.json.Decoder(float).decode
+_as_float32 = msgspec.json.Decoder(Annotated[float, Meta(gt=-FLOAT32_END, lt=FLOAT32_END)]).decode
+# As change events write the numbers that JSON does not have.
+_NON_FINITE = {b'"NaN"': math.nan, b'"Infinity"': math.inf, b'"-Infinity"': -math.inf}
+_as_decimal = msgspec.json.Decoder(decimal.Decimal).decode
 
 
 def _text(value: bytes) -> str:
