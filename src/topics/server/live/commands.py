@@ -30,6 +30,7 @@ from topics.server.decoding import check_encoded_entries, check_entries, decode
 from topics.server.live.subscriptions import find_topics, subscribe, subscription_of
 from topics.server.responses import encode
 from topics.server.topics.append import render_append
+from topics.server.topics.throttle import write_priority
 
 log = logging.getLogger("topics.server")
 # Publishes of one socket that are committed but not answered.
@@ -247,8 +248,6 @@ class Commands:
 
     def _park(self, name: str, batch: Batch, size: int, reply: Callable[..., None]) -> bool:
         """Whether the throttle delays the publish or has refused it."""
-        topic = self._broker.state.topics.get(name)
-        priority = 0 if topic is None else topic.effective_priority(self._broker.runtime.now_ms())
 
         def enter(waited_ms: float) -> None:
             self._parked = False
@@ -264,7 +263,9 @@ class Commands:
 
         # Set first: `refuse` may be called at once.
         self._parked = True
-        parked = self._throttle.park(priority, size, enter, refuse, lambda: batch.disable_backpressure)
+        parked = self._throttle.park(
+            write_priority(self._broker, name), size, enter, refuse, lambda: batch.disable_backpressure
+        )
         self._parked = self._parked and parked
         return parked
 

@@ -33,7 +33,7 @@ from topics.server.routing import Handler
 from topics.server.service import Service, not_serving
 from topics.server.topics.pending_appends import PendingAppendsByTopic, renew_all
 from topics.server.topics.stages import read_arrow_aside
-from topics.server.topics.throttle import Throttle
+from topics.server.topics.throttle import Throttle, write_priority
 from topics.wire.timing import milliseconds
 
 log = logging.getLogger("topics.server")
@@ -212,8 +212,6 @@ def park_append(
     throttle: Throttle, broker: Broker, pending_appends: PendingAppendsByTopic, request: Request, name: str
 ) -> bool:
     """Whether the throttle delays the append or has refused it. The body is decoded after the delay."""
-    topic = broker.state.topics.get(name)
-    priority = 0 if topic is None else topic.effective_priority(broker.runtime.now_ms())
     insists: bool | None = None if _mentions_backpressure(request.body) else False
 
     def must_go_in() -> bool:
@@ -239,7 +237,7 @@ def park_append(
     def refuse(error: Throttled) -> None:
         send_error(request, error)
 
-    return throttle.park(priority, len(request.body), enter, refuse, must_go_in)
+    return throttle.park(write_priority(broker, name), len(request.body), enter, refuse, must_go_in)
 
 
 def _mentions_backpressure(body: bytes) -> bool:

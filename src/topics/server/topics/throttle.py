@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
+from topics.broker.broker import Broker
 from topics.engine.pressure import Pressure
 from topics.engine.topics.priority import rank
 from topics.model.errors import Throttled
@@ -77,6 +78,12 @@ class RecentMax:
         """0 when no value was added within the window."""
         oldest = int(now_ms // self._part_ms) - self._count
         return max([value for number, value in self._parts if number >= oldest], default=0.0)
+
+
+def write_priority(broker: Broker, name: str) -> int:
+    """The priority of a write to this topic; 0 for a topic that does not exist."""
+    topic = broker.state.topics.get(name)
+    return 0 if topic is None else topic.effective_priority(broker.runtime.now_ms())
 
 
 class Throttle:
