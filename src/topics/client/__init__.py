@@ -40,10 +40,7 @@ from topics.client.items import (
 from topics.client.jobs import Retry
 from topics.client.retry import NO_RETRY, RetryPolicy
 from topics.client.sync.client import Client
-from topics.client.sync.consumer import Consumer
-from topics.client.sync.producer import Producer, Sent
 from topics.client.sync.topic import Topic
-from topics.client.sync.worker import Worker
 from topics.client.values import *  # noqa: F403
 from topics.client.values import __all__ as _values
 from topics.model.errors import (
@@ -66,6 +63,9 @@ if TYPE_CHECKING:
     from topics.client.asynchronous.producer import AsyncProducer, AsyncSent
     from topics.client.asynchronous.topic import AsyncTopic
     from topics.client.asynchronous.worker import AsyncWorker
+    from topics.client.sync.consumer import Consumer
+    from topics.client.sync.producer import Producer, Sent
+    from topics.client.sync.worker import Worker
 
 __all__ = [
     "NO_RETRY",
@@ -111,20 +111,24 @@ __all__ = [
     "WrongAnswer",
     *_values,
 ]
-_ASYNC = {
-    "AsyncClient": "client",
-    "AsyncConsumer": "consumer",
-    "AsyncProducer": "producer",
-    "AsyncSent": "producer",
-    "AsyncTopic": "topic",
-    "AsyncWorker": "worker",
+_LAZY = {
+    "AsyncClient": "asynchronous.client",
+    "AsyncConsumer": "asynchronous.consumer",
+    "AsyncProducer": "asynchronous.producer",
+    "AsyncSent": "asynchronous.producer",
+    "AsyncTopic": "asynchronous.topic",
+    "AsyncWorker": "asynchronous.worker",
+    "Consumer": "sync.consumer",
+    "Producer": "sync.producer",
+    "Sent": "sync.producer",
+    "Worker": "sync.worker",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import the async client when it is first used: asyncio takes 50 ms that commands and Spark's workers need not wait."""
-    if name in _ASYNC:
+    """Import a class when it is first used: asyncio alone takes 50 ms that commands and Spark's workers need not wait."""
+    if name in _LAZY:
         from importlib import import_module
 
-        return getattr(import_module(f"topics.client.asynchronous.{_ASYNC[name]}"), name)
+        return getattr(import_module(f"topics.client.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ Nothing here shows a credential in its `repr`.
 """
 
 import os
-from base64 import b64encode
+from binascii import b2a_base64
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -165,7 +165,7 @@ def _shown(parts: SplitResult) -> str:
 
 
 def _basic(username: str, password: str) -> str:
-    return "Basic " + b64encode(f"{username}:{password}".encode()).decode()
+    return "Basic " + b2a_base64(f"{username}:{password}".encode(), newline=False).decode()
 
 
 def _variable(name: str) -> str:

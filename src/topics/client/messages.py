@@ -1,6 +1,6 @@
 """Consumer groups without I/O: messages, where a group begins, and where it seeks to."""
 
-from base64 import b64decode
+from binascii import a2b_base64
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ def message_from(
         message.partition_id,
         message.offset,
         message.ts,
-        decode_payload(decoder, b64decode(message.payload), where, message.offset, lone_surrogates),
+        decode_payload(decoder, a2b_base64(message.payload), where, message.offset, lone_surrogates),
         message.message_id,
         message.source_table,
         message.op,

@@ -1,11 +1,8 @@
 """When a request is sent again: never when that could do something twice, and never all clients at the same moment."""
 
-from random import Random
+import os
 
 from msgspec import Struct
-
-# Not the generator of the `random` module: a program that seeds that one gets the same numbers with and without this client.
-_random = Random()
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -23,8 +20,13 @@ class RetryPolicy(Struct, frozen=True):
     def wait_s(self, attempt: int, retry_after_s: float | None, chance: float | None = None) -> float:
         """How long to wait before try number `attempt` + 1."""
         wait: float = min(self.longest_wait_s, self.first_wait_s * 2 ** (attempt - 1))
-        wait *= 0.5 + 0.5 * (_random.random() if chance is None else chance)
+        wait *= 0.5 + 0.5 * (_chance() if chance is None else chance)
         return wait if retry_after_s is None else max(wait, retry_after_s)
 
 
 NO_RETRY = RetryPolicy(attempts=1)
+
+
+def _chance() -> float:
+    """A random number from 0 to 1; the generator of `random`, which programs seed, is left alone."""
+    return int.from_bytes(os.urandom(4), "big") / 0xFFFFFFFF

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -15,12 +15,8 @@ from msgspec import UNSET, Raw, UnsetType
 from topics.client import calls
 from topics.client.address import Certificates, find_address, find_credential
 from topics.client.asynchronous.concurrency import sleep
-from topics.client.asynchronous.connection import Connection
-from topics.client.asynchronous.consumer import AsyncConsumer
 from topics.client.asynchronous.operations import AsyncOperations
-from topics.client.asynchronous.producer import AsyncProducer
 from topics.client.asynchronous.topic import AsyncTopic
-from topics.client.asynchronous.worker import AsyncWorker
 from topics.client.call import Call, retry_after_s
 from topics.client.decoding import CHOICES, LoneSurrogates, check_decoded
 from topics.client.errors import ServerUnreachable
@@ -44,6 +40,13 @@ from topics.client.values import (
     TopicSummary,
 )
 from topics.model.errors import Forbidden, InvalidRequest, NotFound, Throttled, Unavailable
+
+# Imported when they are first used: the import of the client stays quick.
+if TYPE_CHECKING:
+    from topics.client.asynchronous.connection import Connection
+    from topics.client.asynchronous.consumer import AsyncConsumer
+    from topics.client.asynchronous.producer import AsyncProducer
+    from topics.client.asynchronous.worker import AsyncWorker
 
 T = TypeVar("T")
 # How long one request of a reader at the tail waits on the server.
@@ -262,6 +265,8 @@ class AsyncClient(AsyncOperations):
                     print(message.data)
                     await consumer.ack(message)
         """
+        from topics.client.asynchronous.consumer import AsyncConsumer
+
         return AsyncConsumer(
             self,
             topic,
@@ -300,6 +305,8 @@ class AsyncClient(AsyncOperations):
                 sent = await producer.send("orders", {"sku": "FILTERS"})
             print(await sent.result())
         """
+        from topics.client.asynchronous.producer import AsyncProducer
+
         return AsyncProducer(
             self,
             max_batch_records=max_batch_records,
@@ -349,6 +356,8 @@ class AsyncClient(AsyncOperations):
             def resize(job):
                 print(job.data)
         """
+        from topics.client.asynchronous.worker import AsyncWorker
+
         return AsyncWorker(
             self,
             queue,
@@ -735,7 +744,7 @@ class AsyncClient(AsyncOperations):
             headers["Authorization"] = self._settings.credential.authorization
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
-        connection = await Connection.open(self._settings.address, self._settings.timeout_s)
+        connection = await self._open()
         try:
             status, response_headers, pieces = await connection.stream(path, headers, 2 * heartbeat_ms / 1000 + 5)
             log.debug("GET %s %d, streaming", path, status)
@@ -796,7 +805,7 @@ class AsyncClient(AsyncOperations):
         connection = self._take_idle()
         fresh = connection is None
         if connection is None:
-            connection = await Connection.open(self._settings.address, self._settings.timeout_s)
+            connection = await self._open()
         try:
             try:
                 answer = await connection.request(call.method, call.path, headers, call.body, timeout_s)
@@ -804,7 +813,7 @@ class AsyncClient(AsyncOperations):
                 if fresh or not call.repeatable:
                     raise
                 connection.close()
-                connection = await Connection.open(self._settings.address, self._settings.timeout_s)
+                connection = await self._open()
                 answer = await connection.request(call.method, call.path, headers, call.body, timeout_s)
         except BaseException:
             connection.close()
@@ -817,6 +826,11 @@ class AsyncClient(AsyncOperations):
             took_ms = (time.perf_counter() - started) * 1000
             log.debug("%s %s %d %.1f ms", call.method, call.path, answer.status, took_ms)
         return answer
+
+    async def _open(self) -> Connection:
+        from topics.client.asynchronous.connection import Connection
+
+        return await Connection.open(self._settings.address, self._settings.timeout_s)
 
     def _take_idle(self) -> Connection | None:
         while self._idle:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -23,12 +23,8 @@ from topics.client.options import Ack, Backoff, Started
 from topics.client.retry import RetryPolicy
 from topics.client.settings import ClientSettings
 from topics.client.sync.concurrency import sleep
-from topics.client.sync.connection import Connection
-from topics.client.sync.consumer import Consumer
 from topics.client.sync.operations import Operations
-from topics.client.sync.producer import Producer
 from topics.client.sync.topic import Topic
-from topics.client.sync.worker import Worker
 from topics.client.typed import RawPage, payload_decoder, typed_record
 from topics.client.values import (
     ArchiveInfo,
@@ -44,6 +40,13 @@ from topics.client.values import (
     TopicSummary,
 )
 from topics.model.errors import Forbidden, InvalidRequest, NotFound, Throttled, Unavailable
+
+# Imported when they are first used: the import of the client stays quick.
+if TYPE_CHECKING:
+    from topics.client.sync.connection import Connection
+    from topics.client.sync.consumer import Consumer
+    from topics.client.sync.producer import Producer
+    from topics.client.sync.worker import Worker
 
 T = TypeVar("T")
 # How long one request of a reader at the tail waits on the server.
@@ -262,6 +265,8 @@ class Client(Operations):
                     print(message.data)
                     consumer.ack(message)
         """
+        from topics.client.sync.consumer import Consumer
+
         return Consumer(
             self,
             topic,
@@ -300,6 +305,8 @@ class Client(Operations):
                 sent = producer.send("orders", {"sku": "FILTERS"})
             print(sent.result())
         """
+        from topics.client.sync.producer import Producer
+
         return Producer(
             self,
             max_batch_records=max_batch_records,
@@ -349,6 +356,8 @@ class Client(Operations):
             def resize(job):
                 print(job.data)
         """
+        from topics.client.sync.worker import Worker
+
         return Worker(
             self,
             queue,
@@ -731,7 +740,7 @@ class Client(Operations):
             headers["Authorization"] = self._settings.credential.authorization
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
-        connection = Connection.open(self._settings.address, self._settings.timeout_s)
+        connection = self._open()
         try:
             status, response_headers, pieces = connection.stream(path, headers, 2 * heartbeat_ms / 1000 + 5)
             log.debug("GET %s %d, streaming", path, status)
@@ -791,7 +800,7 @@ class Client(Operations):
         connection = self._take_idle()
         fresh = connection is None
         if connection is None:
-            connection = Connection.open(self._settings.address, self._settings.timeout_s)
+            connection = self._open()
         try:
             try:
                 answer = connection.request(call.method, call.path, headers, call.body, timeout_s)
@@ -799,7 +808,7 @@ class Client(Operations):
                 if fresh or not call.repeatable:
                     raise
                 connection.close()
-                connection = Connection.open(self._settings.address, self._settings.timeout_s)
+                connection = self._open()
                 answer = connection.request(call.method, call.path, headers, call.body, timeout_s)
         except BaseException:
             connection.close()
@@ -812,6 +821,11 @@ class Client(Operations):
             took_ms = (time.perf_counter() - started) * 1000
             log.debug("%s %s %d %.1f ms", call.method, call.path, answer.status, took_ms)
         return answer
+
+    def _open(self) -> Connection:
+        from topics.client.sync.connection import Connection
+
+        return Connection.open(self._settings.address, self._settings.timeout_s)
 
     def _take_idle(self) -> Connection | None:
         while self._idle:

@@ -16,7 +16,6 @@ from topics.client.errors import ServerUnreachable
 from topics.client.sync.concurrency import Background, Condition, Event, wait_condition, wait_event
 from topics.client.values import RecordIn
 from topics.model.errors import InvalidRequest, TopicsError
-from topics.model.partitioning import hashed_partition
 
 if TYPE_CHECKING:
     from topics.client.sync.client import Client
@@ -209,7 +208,12 @@ class Producer:
             self._partitions[topic] = count
         if count == 1:
             return None
-        return self._turns.get(topic, 0) % count if key is None else hashed_partition(key, count)
+        if key is None:
+            return self._turns.get(topic, 0) % count
+        # Imported when it is needed, so that importing the client stays quick.
+        from topics.model.partitioning import hashed_partition
+
+        return hashed_partition(key, count)
 
     def _turn(self, topic: str, partition: int | None) -> None:
         """Let the records without a key that follow this batch go to the next partition."""
