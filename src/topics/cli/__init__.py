@@ -6,6 +6,8 @@ no command waits for the imports of another one.
 
     shared/    arguments, output formats, times, connection, exit codes, contexts
     data/      topics and records
+    files/     export and import
+    sql/       statements and the prompt
     queues/    jobs
     groups/    consumer groups
     pipeline/  routers, tables, archives, Spark pipelines

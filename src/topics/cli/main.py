@@ -25,9 +25,9 @@ GROUPS = {
         "watch": ("topics.cli.data.watch", "follow several topics, named or by prefix"),
         "delete": ("topics.cli.data.delete", "delete records by seq, time or tag"),
         "rm": ("topics.cli.data.rm", "delete topics with all their records"),
-        "export": ("topics.cli.data.export", "write the records of a topic to a JSONL or Parquet file"),
-        "import": ("topics.cli.data.import_", "append the records of a JSONL or Parquet file"),
-        "sql": ("topics.cli.data.sql", "run SQL statements, or open an interactive prompt"),
+        "export": ("topics.cli.files.export", "write the records of a topic to a JSONL or Parquet file"),
+        "import": ("topics.cli.files.import_", "append the records of a JSONL or Parquet file"),
+        "sql": ("topics.cli.sql.sql", "run SQL statements, or open an interactive prompt"),
     },
     "queues": {
         "queue": ("topics.cli.queues.queue", "show queues; peek at, claim and finish jobs"),

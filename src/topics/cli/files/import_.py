@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 
-from topics.cli.data.files import FORMATS, read_file
+from topics.cli.files.formats import FORMATS, read_file
 from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser
 from topics.cli.shared.batches import MAX_BATCH_RECORDS, append_batches
 from topics.cli.shared.connection import call

@@ -1,6 +1,6 @@
 """`topics export TOPIC FILE`: the records of a topic as JSON lines or Parquet."""
 
-from topics.cli.data.files import FORMATS, Export
+from topics.cli.files.formats import FORMATS, Export
 from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser, time_argument
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import chosen_format, loss_text, print_object, write_line

@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from topics.cli.data.sql import print_result, split_statements
 from topics.cli.shared.connection import fail
+from topics.cli.sql.sql import print_result, split_statements
 from topics.client import Client
 from topics.model.errors import TopicsError
 

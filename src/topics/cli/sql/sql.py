@@ -36,7 +36,7 @@ def build_parser() -> Parser:
 def run(argv: list[str]) -> int:
     arguments = build_parser().parse_intermixed_args(argv)
     if arguments.statement is None and sys.stdin.isatty() and sys.stdout.isatty():
-        from topics.cli.data.sql_prompt import run_prompt
+        from topics.cli.sql.prompt import run_prompt
 
         return call(arguments, lambda client: run_prompt(client, arguments.output))
 

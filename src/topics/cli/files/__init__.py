@@ -1,0 +1,1 @@
+"""Topics to files and back."""

@@ -1,0 +1,1 @@
+"""SQL statements and the interactive prompt."""
