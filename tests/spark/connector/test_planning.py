@@ -54,20 +54,20 @@ def test_offsets_by_option_begin_and_end_a_partition(client: Client, topic: str)
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
 @pytest.mark.parametrize(
-    ("offsets", "problem"),
+    ("name", "offsets", "problem"),
     [
-        ({"0": 99}, "99 is beyond the end of topic .* whose next seq is 2"),
-        ({"1": 1}, "has no partition 1"),
-        (None, 'topic "other" is not read'),
+        (None, {"0": 99}, "99 is beyond the end of topic .* whose next seq is 2"),
+        (None, {"1": 1}, "has no partition 1"),
+        ("other", {"0": 1}, 'topic "other" is not read'),
+        ("other", {}, 'topic "other" is not read'),
     ],
 )
 def test_offsets_of_what_does_not_exist_are_refused_with_the_option(
-    client: Client, topic: str, option: str, offsets: dict[str, int] | None, problem: str
+    client: Client, topic: str, option: str, name: str | None, offsets: dict[str, int], problem: str
 ) -> None:
     client.create(topic)
     client.append(topic, [1])
-    given = {"other": {"0": 1}} if offsets is None else {topic: offsets}
-    options = subscribed(client, topic, **{option: json.dumps(given)})
+    options = subscribed(client, topic, **{option: json.dumps({name or topic: offsets})})
     with pytest.raises(BadOption, match=f"^{option}: .*{problem}"):
         (
             first_offset([client], options, EARLIEST, partition_states([client], options)),

@@ -141,13 +141,15 @@ def _check_positions(option: str, positions: Positions | None, states: list[Part
 
 def _check_named(option: str, positions: Positions | None, states: list[PartitionState]) -> None:
     """Raise BadOption for a topic or partition that is not read."""
-    read = {(state.topic, state.partition) for state in states}
+    read: dict[str, set[int]] = {}
+    for state in states:
+        read.setdefault(state.topic, set()).add(state.partition)
     for topic, partitions in (positions.each if positions is not None else {}).items():
-        for partition in partitions:
-            if (topic, partition) not in read:
-                known = any([state.topic == topic for state in states])
-                what = f'topic "{topic}" has no partition {partition}' if known else f'topic "{topic}" is not read'
-                raise BadOption(f"{option}: {what}")
+        if topic not in read:
+            raise BadOption(f'{option}: topic "{topic}" is not read')
+        unknown = sorted(set(partitions) - read[topic])
+        if unknown:
+            raise BadOption(f'{option}: topic "{topic}" has no partition {unknown[0]}')
 
 
 def topic_entry(state: PartitionState) -> dict[str, int]:
