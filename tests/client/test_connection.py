@@ -12,7 +12,7 @@ import pytest
 from tests.client.conftest import make_client
 from tests.client.forwarder import Certificates, Forwarder, tls_forwarder
 from topics.client import NO_RETRY, AsyncClient, Client, InvalidRequest, RetryPolicy, ServerUnreachable, Unauthorized
-from topics.client.address import find_address, find_proxy
+from topics.client.transport.address import find_address, find_proxy
 from topics.server.ops.settings import load_settings
 from topics.testing.server import running_server
 

@@ -5,7 +5,7 @@ import pytest
 from topics.client.errors import UndecodablePayload, WatchFailed
 from topics.client.events import Event, EventParser, WatchState, starts
 from topics.client.items import WatchedRecord
-from topics.client.retry import RetryPolicy
+from topics.client.transport.retry import RetryPolicy
 from topics.client.values import WatchStart
 from topics.model.errors import Unavailable
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.client.conftest import make_client
 from tests.client.test_connection import Forwarder
-from topics.client.address import find_address
-from topics.client.http import ResponseReader, request_bytes
+from topics.client.transport.address import find_address
+from topics.client.transport.http import ResponseReader, request_bytes
 
 RESPONSE = b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\nX-Name: Value\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"

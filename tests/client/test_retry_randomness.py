@@ -2,7 +2,7 @@
 
 import random
 
-from topics.client.retry import RetryPolicy
+from topics.client.transport.retry import RetryPolicy
 
 
 def test_waiting_before_a_retry_does_not_change_the_numbers_of_a_seeded_program() -> None:

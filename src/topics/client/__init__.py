@@ -13,7 +13,8 @@ twice: it has an idempotency key. docs/python.md is the guide.
 
     values.py, calls.py    generated from `topics.api`: what calls answer, and their requests
     asynchronous/          the async client; sync/ is generated from it, except where asyncio and threads differ
-    call.py, http.py, batching.py, jobs.py, messages.py, events.py    the same for both, without I/O
+    transport/             where the server is, requests and responses as bytes, retries
+    call.py, batching.py, jobs.py, messages.py, events.py    the same for both, without I/O
 """
 
 from typing import TYPE_CHECKING, Any
@@ -38,9 +39,9 @@ from topics.client.items import (
     WatchedTombstone,
 )
 from topics.client.jobs import Retry
-from topics.client.retry import NO_RETRY, RetryPolicy
 from topics.client.sync.client import Client
 from topics.client.sync.topic import Topic
+from topics.client.transport.retry import NO_RETRY, RetryPolicy
 from topics.client.values import *  # noqa: F403
 from topics.client.values import __all__ as _values
 from topics.model.errors import (

@@ -14,8 +14,8 @@ from topics.cli.shared.connection import RETRY, fail, transport
 from topics.cli.shared.contexts import Context, contexts_path, load_contexts, save_contexts
 from topics.cli.shared.output import print_outcome
 from topics.client import Client
-from topics.client.address import DEFAULT_URL
 from topics.client.calls import Call
+from topics.client.transport.address import DEFAULT_URL
 from topics.model.errors import Forbidden, InvalidRequest, TopicsError
 
 

@@ -3,8 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from topics.client.address import Address
-from topics.client.http import READ_BYTES, Answer, ResponseReader, check_tunnel, connect_request, request_bytes
+from topics.client.transport.address import Address
+from topics.client.transport.http import (
+    READ_BYTES,
+    Answer,
+    ResponseReader,
+    check_tunnel,
+    connect_request,
+    request_bytes,
+)
 
 
 class Connection:

@@ -13,18 +13,18 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from topics.client import calls
-from topics.client.address import Certificates, find_address, find_credential
 from topics.client.call import Call, retry_after_s
 from topics.client.decoding import CHOICES, LoneSurrogates, check_decoded
 from topics.client.errors import ServerUnreachable
 from topics.client.events import Event, EventParser, WatchState, starts
 from topics.client.items import Descriptions, TopicDescription, Watched
 from topics.client.options import Ack, Backoff, Started
-from topics.client.retry import RetryPolicy
-from topics.client.settings import ClientSettings
 from topics.client.sync.concurrency import sleep
 from topics.client.sync.operations import Operations
 from topics.client.sync.topic import Topic
+from topics.client.transport.address import Certificates, find_address, find_credential
+from topics.client.transport.retry import RetryPolicy
+from topics.client.transport.settings import ClientSettings
 from topics.client.typed import RawPage, payload_decoder, typed_record
 from topics.client.values import (
     ArchiveInfo,

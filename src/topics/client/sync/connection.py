@@ -5,8 +5,15 @@ import socket
 import time
 from collections.abc import Iterator
 
-from topics.client.address import Address
-from topics.client.http import READ_BYTES, Answer, ResponseReader, check_tunnel, connect_request, request_bytes
+from topics.client.transport.address import Address
+from topics.client.transport.http import (
+    READ_BYTES,
+    Answer,
+    ResponseReader,
+    check_tunnel,
+    connect_request,
+    request_bytes,
+)
 
 MAX_TUNNEL_HEAD_BYTES = 16 << 10
 

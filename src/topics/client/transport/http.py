@@ -5,7 +5,7 @@ httptools parses the responses. docs/decisions/0023-client-connection.md says wh
 
 import httptools
 
-from topics.client.address import Address, Proxy
+from topics.client.transport.address import Address, Proxy
 
 READ_BYTES = 1 << 18
 

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from topics.client.address import Address, Credential
 from topics.client.decoding import LoneSurrogates
-from topics.client.retry import RetryPolicy
+from topics.client.transport.address import Address, Credential
+from topics.client.transport.retry import RetryPolicy
 
 
 class ClientSettings(Struct, frozen=True):
