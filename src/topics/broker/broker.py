@@ -68,9 +68,8 @@ class Broker(Core):
         if recovered.wal_error is not None:
             self.committer.report_read_only(recovered.wal_error)
         self.space.start(self.checkpointer.measure_need)
-        for topic in self.state.by_id.values():
-            for partition in topic.partitions:
-                self.evict(topic, partition)
+        for topic, partition in self.state.all_partitions():
+            self.evict(topic, partition)
         self.committer.flush()
         self.committer.sync()
         # Recovery counted what it replayed; the totals count what this process does.

@@ -11,7 +11,7 @@ from topics.broker.durability.checkpointer import Checkpointer
 from topics.broker.durability.recovery import Recovered
 from topics.broker.durability.sealer import Sealer
 from topics.broker.durability.segment_removal import SegmentRemoval
-from topics.broker.durability.storage_thread import StorageThread
+from topics.broker.durability.storage_thread import StorageContext, StorageThread
 from topics.broker.log.apply import apply
 from topics.broker.log.commit import FactCommit
 from topics.broker.log.committer import Committer
@@ -26,6 +26,7 @@ from topics.model.facts import Fact
 from topics.model.limits import Limits
 from topics.model.names import check_topic_name
 from topics.model.storage_settings import StorageSettings
+from topics.model.tables.table import Table
 from topics.runtime.counts import Counts
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
@@ -74,10 +75,10 @@ class Core:
         self.state.segment_cache.on_damage = self._damage_found
         self.state.segment_cache.on_damage_gone = self._damage_gone
         storage = StorageThread(runtime, self.committer, self.space)
-        shared = (fs, runtime, self.state, self.committer)
-        self.removal = SegmentRemoval(*shared, self.health, self.space, storage)
-        self.sealer = Sealer(*shared, settings, self.health, self.space, storage, self.removal)
-        self.checkpointer = Checkpointer(*shared, settings, self.health, self.space, storage, self.removal, self.sealer)
+        context = StorageContext(fs, runtime, self.state, self.committer, settings, self.health, self.space, storage)
+        self.removal = SegmentRemoval(context)
+        self.sealer = Sealer(context, self.removal)
+        self.checkpointer = Checkpointer(context, self.removal, self.sealer)
         self.quotas = Quotas(self.state, limits, runtime.now_ms, self.evict)
         self.counts = Counts()
         self.slices = Slices(runtime)
@@ -94,6 +95,8 @@ class Core:
         # Aliases and archive locations of commits that are not applied yet.
         self.aliases_in_flight: set[str] = set()
         self.archives_in_flight: set[str] = set()
+        # Tables whose registration is not applied yet, by name.
+        self.tables_in_flight: dict[str, Table] = {}
         # Requests that wait for something to read; a stopping server answers them.
         self.polls: set[Poll] = set()
         # The server stops: a request that would wait is answered at once.

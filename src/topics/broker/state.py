@@ -1,7 +1,7 @@
 """The state of a server: its topics, and everything that a snapshot keeps beside them. `log/apply.py` changes it."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from topics.engine.cache import Cache
@@ -129,6 +129,11 @@ class State:
     def partition(self, topic_id: int, number: int) -> Partition | None:
         topic = self.by_id.get(topic_id)
         return None if topic is None or number >= len(topic.partitions) else topic.partitions[number]
+
+    def all_partitions(self) -> Iterator[tuple[Topic, Partition]]:
+        for topic in self.by_id.values():
+            for partition in topic.partitions:
+                yield topic, partition
 
     def append(self, topic: Topic, partition: Partition, pages: list[Page], *, index_later: bool = False) -> None:
         """Make these records readable. Those that are there already change nothing."""

@@ -18,6 +18,10 @@ def internal_error() -> TopicsError:
     return TopicsError("internal error; the server's log has the details")
 
 
+def ignore(*_: object) -> None:
+    """The callback of a caller that needs none."""
+
+
 def send(reply: Callable[[Any], None], outcome: Any) -> None:
     """Call the reply. Never raises."""
     try:

@@ -26,23 +26,16 @@ from topics.broker.durability.recovery import Recovered
 from topics.broker.durability.sealer import Sealer
 from topics.broker.durability.segment_removal import SegmentRemoval
 from topics.broker.durability.snapshot_image import section_images, topic_image
-from topics.broker.durability.storage_thread import StorageThread
-from topics.broker.log.committer import Committer
-from topics.broker.log.disk_space import DiskSpace
-from topics.broker.state import State
+from topics.broker.durability.storage_thread import StorageContext
 from topics.engine.checkpoint_state import CheckpointState, transition
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.hot_sizes import HotSizes
 from topics.engine.topics.packing import SealKey
 from topics.engine.topics.topic import Topic
-from topics.model.storage_settings import StorageSettings
 from topics.runtime.backoff import Backoff
-from topics.runtime.health import Health
-from topics.runtime.interface import Runtime
-from topics.runtime.replies import call
+from topics.runtime.replies import call, ignore
 from topics.segments.segment_cache import FlaggedSegment
-from topics.storage.fs import FileSystem
 from topics.storage.log.wal import LOG
 from topics.storage.segments.segment_format import ROOT as SEGMENTS
 from topics.storage.snapshots.kept import Need, need_of, remove_log_below, remove_spare
@@ -56,36 +49,20 @@ IMAGES_PER_TURN = 256
 class Checkpointer:
     """Keeps memory and log within their limits. Runs on the loop, except for reading and writing files."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        runtime: Runtime,
-        state: State,
-        committer: Committer,
-        settings: StorageSettings,
-        health: Health,
-        space: DiskSpace,
-        storage: StorageThread,
-        removal: SegmentRemoval,
-        sealer: Sealer,
-    ) -> None:
-        self.settings = settings
+    def __init__(self, context: StorageContext, removal: SegmentRemoval, sealer: Sealer) -> None:
+        self.settings = context.settings
         self.snapshots_total = 0
         # The first stops routers before a cut; the second lets those continue that existed before it, and finally all.
-        self.hold_copies: Callable[[], None] = _do_nothing
-        self.release_copies: Callable[[bool], None] = _ignore_flag
-        self._fs = fs
-        self._runtime = runtime
-        self._state = state
-        self._committer = committer
-        self._health = health
-        self._space = space
-        self._storage = storage
+        self.hold_copies: Callable[[], None] = ignore
+        self.release_copies: Callable[[bool], None] = ignore
+        self._fs, self._state, self._committer = context.fs, context.state, context.committer
+        self._health, self._space, self._storage = context.health, context.space, context.storage
+        self._runtime = runtime = context.runtime
         self._removal = removal
         self._sealer = sealer
-        space.on_low = self._low
+        self._space.on_low = self._low
         sealer.on_over = self._seal_over
-        health.declare("snapshot", "log_rotation", "log_trim", "log_file")
+        self._health.declare("snapshot", "log_rotation", "log_trim", "log_file")
         self._wal_bytes = 0
         # The seals that the checkpoint under way waits for.
         self._awaited_seals: set[SealKey] | None = None
@@ -102,8 +79,8 @@ class Checkpointer:
         self._lsns: dict[int, int] = {}
         # The lsn up to which the log must be synced and applied before the checkpoint continues, and how it continues then.
         self._awaited: int | None = None
-        self._when_reached: Callable[[], None] = _do_nothing
-        self._when_sync_failed: Callable[[], None] = _do_nothing
+        self._when_reached: Callable[[], None] = ignore
+        self._when_sync_failed: Callable[[], None] = ignore
         self._ids: list[int] = []
         # How many topics are left when all that routers connect are taken.
         self._connected_until: int | None = None
@@ -482,11 +459,3 @@ class Checkpointer:
                 self._prepare_backoff.succeeded()
 
         self._storage.run(self._committer.wal.prepare, done)
-
-
-def _do_nothing() -> None:
-    pass
-
-
-def _ignore_flag(_: bool) -> None:
-    pass

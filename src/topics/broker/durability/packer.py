@@ -22,20 +22,15 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from topics.broker.durability.segment_removal import SegmentRemoval
-from topics.broker.durability.storage_thread import StorageThread
+from topics.broker.durability.storage_thread import StorageContext
 from topics.broker.log.commit import FactCommit
-from topics.broker.log.committer import Committer
-from topics.broker.state import State
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.packing import PackLimits, PackUse, SealKey
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import Fact, Packed, PackedInfo
-from topics.runtime.health import Health
-from topics.runtime.interface import Runtime
 from topics.segments.pack_writer import NewEntry, Written, mergeable, write_entries
 from topics.segments.packed_segments import PackedSegment
-from topics.storage.fs import FileSystem
 from topics.storage.segments.pack import PackFile, entry_bytes, pack_base
 
 # A pack is written when it has this many entries, however small they are.
@@ -65,27 +60,12 @@ class PackHost(Protocol):
 class Packer:
     """Writes packs and knows how much of each is in use. All on the loop, but for reading and writing files."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        runtime: Runtime,
-        state: State,
-        committer: Committer,
-        health: Health,
-        host: PackHost,
-        storage: StorageThread,
-        removal: SegmentRemoval,
-        limits: PackLimits,
-    ) -> None:
+    def __init__(self, context: StorageContext, host: PackHost, removal: SegmentRemoval, limits: PackLimits) -> None:
         self.packs_total = 0
-        self._fs = fs
-        self._runtime = runtime
-        self._state = state
-        self._committer = committer
-        self._health = health
-        health.declare("pack")
+        self._fs, self._runtime, self._state = context.fs, context.runtime, context.state
+        self._committer, self._health, self._storage = context.committer, context.health, context.storage
+        self._health.declare("pack")
         self._host = host
-        self._storage = storage
         self._removal = removal
         self._limits = limits
         self._uses: dict[int, PackUse] = {}

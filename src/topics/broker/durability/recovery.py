@@ -33,7 +33,7 @@ from topics.broker.durability.snapshot_image import restore_section, restore_top
 from topics.broker.log.apply import apply
 from topics.broker.state import State
 from topics.engine.cache import Cache
-from topics.engine.partitions.segment import PAGE_RECORDS, HotSegment, Segment
+from topics.engine.partitions.segment import PAGE_RECORDS, Segment
 from topics.engine.topics.packing import PackUse
 from topics.model.errors import CorruptStorage
 from topics.model.facts import RESTART, Appended, HeadMoved, Lost
@@ -398,16 +398,14 @@ class ReplayBatch:
 def _restart_facts(state: State, margin: int, *, all_classes: bool) -> list[Lost | HeadMoved]:
     """The facts that follow when up to `margin` seqs of each partition may be missing; synced ones too if `all_classes`."""
     facts: list[Lost | HeadMoved] = []
-    for topic in state.by_id.values():
-        durability = topic.config.durability
-        for partition in topic.partitions:
-            head = partition.head_seq
-            if durability == "ephemeral":
-                if head and partition.evict_floor <= head + margin:
-                    facts.append(HeadMoved(topic.id, partition.number, head + margin))
-            elif margin and (all_classes or (durability != "fsync" and head)):
-                # The first record of a partition is always synced, so an empty one has assigned no seq without a sync.
-                facts.append(Lost(topic.id, partition.number, head + 1, head + margin, RESTART))
+    for topic, partition in state.all_partitions():
+        durability, head = topic.config.durability, partition.head_seq
+        if durability == "ephemeral":
+            if head and partition.evict_floor <= head + margin:
+                facts.append(HeadMoved(topic.id, partition.number, head + margin))
+        elif margin and (all_classes or (durability != "fsync" and head)):
+            # The first record of a partition is always synced, so an empty one has assigned no seq without a sync.
+            facts.append(Lost(topic.id, partition.number, head + 1, head + margin, RESTART))
     return facts
 
 
@@ -421,34 +419,25 @@ def _apply_restart_facts(state: State, facts: list[Lost | HeadMoved]) -> None:
 
 def _finish_leases(state: State) -> None:
     """Without durable leases every job is claimable again: the log does not say which are leased."""
-    for topic in state.by_id.values():
-        for partition in topic.partitions:
-            leases = partition.leases
-            if leases is not None:
-                if not topic.config.leases_durable:
-                    leases.clear(keep_delays=True)
-                leases.finish_replay(partition.is_live)
+    for topic, partition in state.all_partitions():
+        leases = partition.leases
+        if leases is not None:
+            if not topic.config.leases_durable:
+                leases.clear(keep_delays=True)
+            leases.finish_replay(partition.is_live)
 
 
 def _contents(fs: FileSystem, state: State) -> Contents:
-    sealed: list[SealedSegment] = []
     packs: dict[int, PackUse] = {}
-    hot_bytes = 0
-    for topic in state.by_id.values():
-        for partition in topic.partitions:
-            for segment in partition.segments:
-                if isinstance(segment, PackedSegment):
-                    info = segment.info
-                    use = packs.get(info.pack)
-                    if use is None:
-                        use = packs[info.pack] = PackUse(pack_size(fs, info.pack))
-                    use.entries += 1
-                    use.live_bytes += entry_bytes(info.length)
-                elif isinstance(segment, SealedSegment):
-                    sealed.append(segment)
-                elif isinstance(segment, HotSegment):
-                    hot_bytes += segment.held_bytes
-    return Contents(sealed, packs, hot_bytes)
+    for segment in _of_kind(state, PackedSegment):
+        info = segment.info
+        use = packs.get(info.pack)
+        if use is None:
+            use = packs[info.pack] = PackUse(pack_size(fs, info.pack))
+        use.entries += 1
+        use.live_bytes += entry_bytes(info.length)
+    hot_bytes = sum([partition.hot_bytes for _, partition in state.all_partitions()])
+    return Contents([*_of_kind(state, SealedSegment)], packs, hot_bytes)
 
 
 def _inspect(state: State, contents: Contents) -> None:
@@ -474,7 +463,7 @@ def move_replaced_files(fs: FileSystem, state: State) -> list[str]:
     """
     moved: list[str] = []
     if state.replaced_segments:
-        in_use = {segment.base for segment in _sealed(state)} | {each.base for each in _of_kind(state, PackedSegment)}
+        in_use = {each.base for kind in (SealedSegment, PackedSegment) for each in _of_kind(state, kind)}
         for base in sorted(state.replaced_segments - in_use):
             moved += move_segment_to_damaged(fs, base)
         state.replaced_segments &= in_use
@@ -487,9 +476,8 @@ def _remove_unreferenced(fs: FileSystem, state: State, in_use: set[str]) -> list
     One that a kept snapshot names stays: should the server end again before the next snapshot, recovery begins with it.
     Those are answered, to be removed later.
     """
-    for topic in state.by_id.values():
-        for partition in topic.partitions:
-            partition.dropped = []
+    for _, partition in state.all_partitions():
+        partition.dropped = []
     stray = segment_bases(fs) - in_use
     if not stray:
         return []
@@ -517,13 +505,8 @@ def _named_by_snapshots(fs: FileSystem) -> set[str]:
     return named
 
 
-def _sealed(state: State) -> Iterator[SealedSegment]:
-    return _of_kind(state, SealedSegment)
-
-
 def _of_kind(state: State, kind: type[SomeSegment]) -> Iterator[SomeSegment]:
-    for topic in state.by_id.values():
-        for partition in topic.partitions:
-            for segment in partition.segments:
-                if isinstance(segment, kind):
-                    yield segment
+    for _, partition in state.all_partitions():
+        for segment in partition.segments:
+            if isinstance(segment, kind):
+                yield segment

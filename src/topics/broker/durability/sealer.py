@@ -14,11 +14,8 @@ from collections.abc import Callable
 
 from topics.broker.durability.packer import Packer
 from topics.broker.durability.segment_removal import SegmentRemoval
-from topics.broker.durability.storage_thread import StorageThread
+from topics.broker.durability.storage_thread import StorageContext
 from topics.broker.log.commit import Commit, FactCommit
-from topics.broker.log.committer import Committer
-from topics.broker.log.disk_space import DiskSpace
-from topics.broker.state import State
 from topics.engine.partitions.partition import Partition
 from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.hot_sizes import HotSizes
@@ -26,11 +23,8 @@ from topics.engine.topics.packing import PackLimits, SealKey
 from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError, Unavailable
 from topics.model.facts import Sealed, SegmentInfo
-from topics.model.storage_settings import StorageSettings
 from topics.runtime.backoff import Backoff
-from topics.runtime.health import Health
-from topics.runtime.interface import Runtime
-from topics.storage.fs import FileSystem
+from topics.runtime.replies import ignore
 from topics.storage.segments.segment_format import segment_base
 from topics.storage.segments.segment_writer import write_segment
 
@@ -41,46 +35,31 @@ STEP_SECONDS = 0.002
 class Sealer:
     """Keeps the memory of hot records within its limits. Runs on the loop, except for reading and writing files."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        runtime: Runtime,
-        state: State,
-        committer: Committer,
-        settings: StorageSettings,
-        health: Health,
-        space: DiskSpace,
-        storage: StorageThread,
-        removal: SegmentRemoval,
-    ) -> None:
-        self.settings = settings
+    def __init__(self, context: StorageContext, removal: SegmentRemoval) -> None:
+        self.settings = settings = context.settings
         self.seals_total = 0
         # Memory is at its limit because records come faster than they are sealed, or because sealing fails. New writes wait,
         # or are refused when it fails.
         self.full = False
-        self.on_room: Callable[[], None] = _do_nothing
+        self.on_room: Callable[[], None] = ignore
         # Called when a segment is sealed or packed or has failed, and with None when the packer has nothing left to do.
-        self.on_over: Callable[[SealKey | None], None] = _ignore_key
+        self.on_over: Callable[[SealKey | None], None] = ignore
         self.hot_bytes = 0
         # Segments that are being sealed or packed.
         self.sealing: set[SealKey] = set()
-        self._fs = fs
-        self._runtime = runtime
-        self._state = state
-        self._committer = committer
-        self._health = health
-        self._space = space
-        self._storage = storage
+        self._fs, self._runtime, self._state = context.fs, context.runtime, context.state
+        self._committer, self._health = context.committer, context.health
+        self._space, self._storage = context.space, context.storage
         self._removal = removal
-        health.declare("seal")
+        self._health.declare("seal")
         # Closed segments that could not be sealed, until the next attempt.
         self._unsealed: dict[SealKey, HotSegment] = {}
-        self._backoff = Backoff(runtime, self._retry_seals)
+        self._backoff = Backoff(context.runtime, self._retry_seals)
         # What is hot is being measured, to seal or pack the largest.
         self._measuring = False
         self._stopping = False
         limits = PackLimits(settings.pack_bytes, settings.min_segment_bytes, settings.pack_merge_count)
-        self.packer = Packer(fs, runtime, state, committer, health, self, storage, removal, limits)
+        self.packer = Packer(context, self, removal, limits)
         removal.on_entry_dropped = self.packer.entry_dropped
 
     def stop(self) -> None:
@@ -283,11 +262,3 @@ class Sealer:
         if not self.is_relieving and not self._backoff.waiting:
             self._seal_largest()
         return self.hot_bytes > 4 * self.settings.hot_bytes
-
-
-def _do_nothing() -> None:
-    pass
-
-
-def _ignore_key(_: SealKey | None) -> None:
-    pass

@@ -10,21 +10,15 @@ the images may name any segment.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 
-from topics.broker.durability.storage_thread import StorageThread
-from topics.broker.log.committer import Committer
-from topics.broker.log.disk_space import DiskSpace
-from topics.broker.state import State
+from topics.broker.durability.storage_thread import StorageContext
 from topics.engine.partitions.partition import Partition
 from topics.model.facts import PackedInfo
 from topics.runtime.backoff import Backoff
-from topics.runtime.health import Health
-from topics.runtime.interface import Runtime
+from topics.runtime.replies import ignore
 from topics.segments.packed_segments import PackedSegment
-from topics.storage.fs import FileSystem
 from topics.storage.segments.segment_format import ROOT as SEGMENTS
 from topics.storage.segments.segment_format import remove_segment
 
@@ -37,30 +31,17 @@ class PendingRemoval(Struct):
 
 
 class SegmentRemoval:
-    def __init__(
-        self,
-        fs: FileSystem,
-        runtime: Runtime,
-        state: State,
-        committer: Committer,
-        health: Health,
-        space: DiskSpace,
-        storage: StorageThread,
-    ) -> None:
+    def __init__(self, context: StorageContext) -> None:
         # Called with an entry of a pack that a fact made useless, and the lsn of the fact.
-        self.on_entry_dropped: Callable[[PackedInfo, int], None] = _ignore_entry
-        self._fs = fs
-        self._state = state
-        self._committer = committer
-        self._health = health
-        self._space = space
-        self._storage = storage
+        self.on_entry_dropped: Callable[[PackedInfo, int], None] = ignore
+        self._fs, self._state, self._committer = context.fs, context.state, context.committer
+        self._health, self._space, self._storage = context.health, context.space, context.storage
         self._pending: list[PendingRemoval] = []
-        self._backoff = Backoff(runtime, self.remove_pending)
+        self._backoff = Backoff(context.runtime, self.remove_pending)
         # Segments that the kept snapshots name, newest last; the one being written counts already.
         self._named: list[set[str]] = []
         self._taking_images = False
-        health.declare("segment_removal")
+        context.health.declare("segment_removal")
 
     def start(self, dropped: list[str], named: list[set[str]]) -> None:
         """Continue after recovery: `dropped` are not in use, and the kept snapshots name `named`."""
@@ -85,7 +66,7 @@ class SegmentRemoval:
 
     def remove_now(self, base: str) -> None:
         """Remove files that no fact and no snapshot names: their segment was not committed."""
-        self._storage.run(lambda: self._remove([base]), _ignore)
+        self._storage.run(lambda: self._remove([base]), ignore)
 
     def remove_pending(self) -> None:
         """Remove what may go now."""
@@ -146,11 +127,3 @@ class SegmentRemoval:
         for base in bases:
             remove_segment(self._fs, base)
         self._fs.sync_directory(SEGMENTS)
-
-
-def _ignore(_: Any, _error: BaseException | None) -> None:
-    pass
-
-
-def _ignore_entry(_: PackedInfo, _lsn: int) -> None:
-    pass

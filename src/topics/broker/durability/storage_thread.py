@@ -1,11 +1,20 @@
-"""The storage thread: segments, packs, snapshots and removals, one after the other, beside the loop."""
+"""The storage thread: segments, packs, snapshots and removals, one after the other, beside the loop.
+
+`StorageContext` is what the objects that give it work have in common.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 from topics.broker.log.committer import Committer
 from topics.broker.log.disk_space import DiskSpace
+from topics.broker.state import State
+from topics.model.storage_settings import StorageSettings
+from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
+from topics.storage.fs import FileSystem
 
 Done = Callable[[Any, BaseException | None], None]
 
@@ -35,3 +44,16 @@ class StorageThread:
             return work()
 
         self.run(checked, done)
+
+
+class StorageContext(Struct, frozen=True):
+    """What sealing, packing, checkpoints and the removal of files work with."""
+
+    fs: FileSystem
+    runtime: Runtime
+    state: State
+    committer: Committer
+    settings: StorageSettings
+    health: Health
+    space: DiskSpace
+    storage: StorageThread

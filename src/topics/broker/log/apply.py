@@ -26,47 +26,8 @@ from topics.engine.partitions.segment import Segment
 from topics.engine.partitions.selection import Selection
 from topics.engine.routers.router import Router
 from topics.engine.transactions.stages import numbered
+from topics.model import facts
 from topics.model.errors import CorruptStorage
-from topics.model.facts import (
-    PACKED,
-    AliasSet,
-    Appended,
-    ArchiveCleared,
-    ArchiveProgressed,
-    ArchiveSet,
-    ChangesMarked,
-    DeadLettered,
-    Delayed,
-    Deleted,
-    DeletedBelow,
-    DeletedRuns,
-    Evicted,
-    Fact,
-    Fenced,
-    Forwarded,
-    GroupDropped,
-    GroupMoved,
-    HeadMoved,
-    KeysKept,
-    Leased,
-    Lost,
-    Packed,
-    Repaired,
-    Returned,
-    RouterConfigured,
-    RouterCreated,
-    RouterDeleted,
-    RoutesSet,
-    Sealed,
-    StageApplied,
-    Staged,
-    StagesDropped,
-    TableDropped,
-    TableSet,
-    TopicConfigured,
-    TopicCreated,
-    TopicDeleted,
-)
 from topics.model.images import DeliveryImage, KeptWrite
 from topics.model.records.page import Page, part
 from topics.model.tables.archive import Archive
@@ -75,7 +36,7 @@ from topics.segments.sealed_segments import SealedSegment
 from topics.storage.segments.segment_format import segment_base
 
 
-def apply(state: State, fact: Fact, prepared: Any = None) -> Any:
+def apply(state: State, fact: facts.Fact, prepared: Any = None) -> Any:
     """Change the state as the fact says. Return what its function returns: for a delete, the number of records removed."""
     function = APPLY[type(fact)]
     return function(state, fact) if prepared is None else function(state, fact, prepared)
@@ -84,7 +45,7 @@ def apply(state: State, fact: Fact, prepared: Any = None) -> Any:
 # Topics
 
 
-def topic_created(state: State, fact: TopicCreated) -> None:
+def topic_created(state: State, fact: facts.TopicCreated) -> None:
     state.next_topic_id = max(state.next_topic_id, fact.topic_id + 1)
     topic = state.creating.pop(fact.topic_id, None)
     current = state.topics.get(fact.name)
@@ -96,7 +57,7 @@ def topic_created(state: State, fact: TopicCreated) -> None:
         state.add(topic or state.new_topic(fact.topic_id, fact.name, fact.config, fact.partitions, fact.ts))
 
 
-def topic_configured(state: State, fact: TopicConfigured) -> None:
+def topic_configured(state: State, fact: facts.TopicConfigured) -> None:
     topic = state.by_id.get(fact.topic_id)
     if topic is None:
         return
@@ -111,13 +72,13 @@ def topic_configured(state: State, fact: TopicConfigured) -> None:
             partition.unlogged_below = partition.next_seq
 
 
-def alias_set(state: State, fact: AliasSet) -> None:
+def alias_set(state: State, fact: facts.AliasSet) -> None:
     topic = state.by_id.get(fact.topic_id)
     if topic is not None:
         state.set_alias(topic, fact.alias)
 
 
-def routes_set(state: State, fact: RoutesSet) -> None:
+def routes_set(state: State, fact: facts.RoutesSet) -> None:
     # The version rises also for a topic that does not exist any more: a pipeline must notice the change.
     state.versions.routes.reach(fact.version)
     topic = state.by_id.get(fact.topic_id)
@@ -130,7 +91,7 @@ def routes_set(state: State, fact: RoutesSet) -> None:
 # Records
 
 
-def appended(state: State, fact: Appended, index_later: bool = False) -> None:
+def appended(state: State, fact: facts.Appended, index_later: bool = False) -> None:
     """`index_later`: leave the tag index to `Partition.tidy_tags`."""
     topic = state.by_id.get(fact.topic_id)
     if topic is not None and fact.partition < len(topic.partitions):
@@ -140,41 +101,34 @@ def appended(state: State, fact: Appended, index_later: bool = False) -> None:
             topic.dedupe.keep(fact.key, KeptWrite(fact.partition, page.first_seq, page.count, page.last_ts))
 
 
-def keys_kept(state: State, fact: KeysKept) -> None:
+def keys_kept(state: State, fact: facts.KeysKept) -> None:
     topic = state.by_id.get(fact.topic_id)
     if topic is not None:
         for first_seq, count, key in fact.writes:
             topic.dedupe.keep(key, KeptWrite(fact.partition, first_seq, count, fact.ts))
 
 
-def deleted(state: State, fact: Deleted | DeletedRuns, prepared: Selection | None = None) -> int:
+def deleted(state: State, fact: facts.Deleted | facts.DeletedRuns, prepared: Selection | None = None) -> int:
     """Return how many records were live. `prepared` has measured them already."""
     partition = state.partition(fact.topic_id, fact.partition)
     if partition is None:
         return 0
     if prepared is not None:
         return partition.apply_selection(prepared)
-    return partition.apply_deleted(fact) if isinstance(fact, Deleted) else partition.apply_deleted_runs(fact)
+    return partition.apply_deleted(fact) if isinstance(fact, facts.Deleted) else partition.apply_deleted_runs(fact)
 
 
-def deleted_below(state: State, fact: DeletedBelow) -> int:
-    partition = state.partition(fact.topic_id, fact.partition)
-    return 0 if partition is None else partition.apply_deleted_below(fact)
+def _of_partition(apply_to: Callable[[Partition, Any], Any]) -> Callable[[State, Any], Any]:
+    """The apply function of a fact that changes one partition only."""
+
+    def apply_fact(state: State, fact: Any) -> Any:
+        partition = state.partition(fact.topic_id, fact.partition)
+        return 0 if partition is None else apply_to(partition, fact)
+
+    return apply_fact
 
 
-def evicted(state: State, fact: Evicted) -> None:
-    partition = state.partition(fact.topic_id, fact.partition)
-    if partition is not None:
-        partition.apply_evicted(fact)
-
-
-def lost(state: State, fact: Lost) -> None:
-    partition = state.partition(fact.topic_id, fact.partition)
-    if partition is not None:
-        partition.apply_lost(fact)
-
-
-def head_moved(state: State, fact: HeadMoved, prepared: list[Page] | None = None) -> None:
+def head_moved(state: State, fact: facts.HeadMoved, prepared: list[Page] | None = None) -> None:
     """Records of an ephemeral topic, which are not in the log (`prepared`): a restart loses them and keeps their seqs."""
     partition = state.partition(fact.topic_id, fact.partition)
     if partition is None:
@@ -188,7 +142,7 @@ def head_moved(state: State, fact: HeadMoved, prepared: list[Page] | None = None
 # Segments
 
 
-def sealed(state: State, fact: Sealed) -> None:
+def sealed(state: State, fact: facts.Sealed) -> None:
     partition = state.partition(fact.topic_id, fact.partition)
     if partition is None:
         return
@@ -204,7 +158,7 @@ def sealed(state: State, fact: Sealed) -> None:
     partition.apply_sealed(segment)
 
 
-def packed(state: State, fact: Packed) -> None:
+def packed(state: State, fact: facts.Packed) -> None:
     state.next_pack = max(state.next_pack, fact.entry.pack + 1)
     partition = state.partition(fact.topic_id, fact.partition)
     if partition is None:
@@ -217,7 +171,7 @@ def packed(state: State, fact: Packed) -> None:
     partition.apply_packed(segment)
 
 
-def repaired(state: State, fact: Repaired) -> None:
+def repaired(state: State, fact: facts.Repaired) -> None:
     partition = state.partition(fact.topic_id, fact.partition)
     if partition is None:
         return
@@ -235,7 +189,7 @@ def repaired(state: State, fact: Repaired) -> None:
         elif isinstance(replaced, PackedSegment):
             partition.dropped.append(replaced)
             state.replaced_segments.add(replaced.base)
-    if fact.generation != PACKED:
+    if fact.generation != facts.PACKED:
         # Also when the segment is not there: in replay its records may come from the log, and its files still exist.
         state.replaced_segments.add(segment_base(fact.topic_id, fact.partition, fact.first, fact.generation))
 
@@ -295,12 +249,12 @@ def _holes_in(partition: Partition, segment: Segment) -> list[tuple[int, int]]:
 # Queues
 
 
-def _leases(state: State, fact: Leased | Returned | Delayed | DeadLettered) -> Leases | None:
+def _leases(state: State, fact: facts.Leased | facts.Returned | facts.Delayed | facts.DeadLettered) -> Leases | None:
     partition = state.partition(fact.topic_id, fact.partition)
     return None if partition is None else partition.leases
 
 
-def leased(state: State, fact: Leased) -> None:
+def leased(state: State, fact: facts.Leased) -> None:
     leases = _leases(state, fact)
     # Live, the lease is in effect since it was decided, and may have ended or been extended since.
     if leases is not None and state.replaying:
@@ -309,7 +263,7 @@ def leased(state: State, fact: Leased) -> None:
         )
 
 
-def returned(state: State, fact: Returned) -> None:
+def returned(state: State, fact: facts.Returned) -> None:
     partition = state.partition(fact.topic_id, fact.partition)
     if partition is not None and partition.leases is not None:
         jobs = zip(seqs_of(fact.seqs), fact.deliveries, strict=True)
@@ -317,13 +271,13 @@ def returned(state: State, fact: Returned) -> None:
         partition.leases.apply_returned([(seq, count) for seq, count in jobs if partition.is_live(seq)], fact.due)
 
 
-def delayed(state: State, fact: Delayed) -> None:
+def delayed(state: State, fact: facts.Delayed) -> None:
     leases = _leases(state, fact)
     if leases is not None:
         leases.delay(fact.first_seq, fact.dues)
 
 
-def dead_lettered(state: State, fact: DeadLettered) -> None:
+def dead_lettered(state: State, fact: facts.DeadLettered) -> None:
     leases = _leases(state, fact)
     if leases is not None:
         leases.dead_lettered = max(leases.dead_lettered, fact.total)
@@ -332,7 +286,7 @@ def dead_lettered(state: State, fact: DeadLettered) -> None:
 # Groups
 
 
-def group_moved(state: State, fact: GroupMoved) -> None:
+def group_moved(state: State, fact: facts.GroupMoved) -> None:
     topic = state.by_id.get(fact.topic_id)
     if topic is not None:
         group = topic.groups.get(fact.group)
@@ -341,7 +295,7 @@ def group_moved(state: State, fact: GroupMoved) -> None:
         group.positions[fact.partition] = Position(fact.start, fact.acked, fact.ts)
 
 
-def group_dropped(state: State, fact: GroupDropped) -> None:
+def group_dropped(state: State, fact: facts.GroupDropped) -> None:
     topic = state.by_id.get(fact.topic_id)
     if topic is not None:
         topic.groups.pop(fact.group, None)
@@ -350,12 +304,12 @@ def group_dropped(state: State, fact: GroupDropped) -> None:
 # Stages
 
 
-def stages_dropped(state: State, fact: StagesDropped) -> None:
+def stages_dropped(state: State, fact: facts.StagesDropped) -> None:
     for stage_id in fact.stage_ids:
         state.stages.drop(stage_id)
 
 
-def stage_applied(state: State, fact: StageApplied, index_later: bool = False) -> None:
+def stage_applied(state: State, fact: facts.StageApplied, index_later: bool = False) -> None:
     """The records of the stage become readable, and the stage is dropped."""
     stage = state.stages.drop(fact.stage_id)
     topic = state.by_id.get(fact.topic_id)
@@ -369,22 +323,22 @@ def stage_applied(state: State, fact: StageApplied, index_later: bool = False) -
 # Tables and archives
 
 
-def changes_marked(state: State, fact: ChangesMarked) -> None:
+def changes_marked(state: State, fact: facts.ChangesMarked) -> None:
     if fact.topic_id in state.by_id:
         state.source_positions.apply(fact)
 
 
-def table_set(state: State, fact: TableSet) -> None:
+def table_set(state: State, fact: facts.TableSet) -> None:
     state.versions.tables.reach(fact.version)
     state.tables.put(fact)
 
 
-def table_dropped(state: State, fact: TableDropped) -> None:
+def table_dropped(state: State, fact: facts.TableDropped) -> None:
     state.versions.tables.reach(fact.version)
     state.tables.drop(fact)
 
 
-def archive_set(state: State, fact: ArchiveSet) -> None:
+def archive_set(state: State, fact: facts.ArchiveSet) -> None:
     state.versions.archives.reach(fact.version)
     topic = state.by_id.get(fact.topic_id)
     if topic is not None:
@@ -396,7 +350,7 @@ def archive_set(state: State, fact: ArchiveSet) -> None:
         state.archived[topic.id] = topic
 
 
-def archive_cleared(state: State, fact: ArchiveCleared) -> None:
+def archive_cleared(state: State, fact: facts.ArchiveCleared) -> None:
     # The version rises also for a topic that does not exist any more, as it does for routes.
     state.versions.archives.reach(fact.version)
     topic = state.archived.pop(fact.topic_id, None)
@@ -404,7 +358,7 @@ def archive_cleared(state: State, fact: ArchiveCleared) -> None:
         topic.archive = None
 
 
-def archive_progressed(state: State, fact: ArchiveProgressed) -> None:
+def archive_progressed(state: State, fact: facts.ArchiveProgressed) -> None:
     topic = state.by_id.get(fact.topic_id)
     if topic is not None and topic.archive is not None and topic.archive.begun == fact.begun:
         topic.archive = topic.archive.progressed(fact.places, fact.table_version, fact.ts)
@@ -413,7 +367,7 @@ def archive_progressed(state: State, fact: ArchiveProgressed) -> None:
 # Routers
 
 
-def router_created(state: State, fact: RouterCreated) -> None:
+def router_created(state: State, fact: facts.RouterCreated) -> None:
     """Has no effect when one of its topics does not exist any more, or the router exists already."""
     source = state.by_id.get(fact.source_id)
     routers = state.routers
@@ -429,47 +383,47 @@ def router_created(state: State, fact: RouterCreated) -> None:
         state.copy_sources.keep(source)
 
 
-def router_configured(state: State, fact: RouterConfigured) -> None:
+def router_configured(state: State, fact: facts.RouterConfigured) -> None:
     router = state.routers.by_id.get(fact.router_id)
     if router is not None:
         router.options = fact.options
 
 
 APPLY: dict[type, Callable[..., Any]] = {
-    TopicCreated: topic_created,
-    TopicConfigured: topic_configured,
-    TopicDeleted: lambda state, fact: state.remove(fact.topic_id),
-    AliasSet: alias_set,
-    RoutesSet: routes_set,
-    Appended: appended,
-    KeysKept: keys_kept,
-    Deleted: deleted,
-    DeletedRuns: deleted,
-    DeletedBelow: deleted_below,
-    Evicted: evicted,
-    Lost: lost,
-    HeadMoved: head_moved,
-    Sealed: sealed,
-    Packed: packed,
-    Repaired: repaired,
-    Leased: leased,
-    Returned: returned,
-    Delayed: delayed,
-    DeadLettered: dead_lettered,
-    GroupMoved: group_moved,
-    GroupDropped: group_dropped,
-    Staged: lambda state, fact: state.stages.keep(fact),
-    StagesDropped: stages_dropped,
-    StageApplied: stage_applied,
-    Fenced: lambda state, fact: state.stages.fence(fact),
-    ChangesMarked: changes_marked,
-    TableSet: table_set,
-    TableDropped: table_dropped,
-    ArchiveSet: archive_set,
-    ArchiveCleared: archive_cleared,
-    ArchiveProgressed: archive_progressed,
-    RouterCreated: router_created,
-    RouterConfigured: router_configured,
-    RouterDeleted: lambda state, fact: state.routers.remove(fact.router_id),
-    Forwarded: forwarded,
+    facts.TopicCreated: topic_created,
+    facts.TopicConfigured: topic_configured,
+    facts.TopicDeleted: lambda state, fact: state.remove(fact.topic_id),
+    facts.AliasSet: alias_set,
+    facts.RoutesSet: routes_set,
+    facts.Appended: appended,
+    facts.KeysKept: keys_kept,
+    facts.Deleted: deleted,
+    facts.DeletedRuns: deleted,
+    facts.DeletedBelow: _of_partition(Partition.apply_deleted_below),
+    facts.Evicted: _of_partition(Partition.apply_evicted),
+    facts.Lost: _of_partition(Partition.apply_lost),
+    facts.HeadMoved: head_moved,
+    facts.Sealed: sealed,
+    facts.Packed: packed,
+    facts.Repaired: repaired,
+    facts.Leased: leased,
+    facts.Returned: returned,
+    facts.Delayed: delayed,
+    facts.DeadLettered: dead_lettered,
+    facts.GroupMoved: group_moved,
+    facts.GroupDropped: group_dropped,
+    facts.Staged: lambda state, fact: state.stages.keep(fact),
+    facts.StagesDropped: stages_dropped,
+    facts.StageApplied: stage_applied,
+    facts.Fenced: lambda state, fact: state.stages.fence(fact),
+    facts.ChangesMarked: changes_marked,
+    facts.TableSet: table_set,
+    facts.TableDropped: table_dropped,
+    facts.ArchiveSet: archive_set,
+    facts.ArchiveCleared: archive_cleared,
+    facts.ArchiveProgressed: archive_progressed,
+    facts.RouterCreated: router_created,
+    facts.RouterConfigured: router_configured,
+    facts.RouterDeleted: lambda state, fact: state.routers.remove(fact.router_id),
+    facts.Forwarded: forwarded,
 }

@@ -16,7 +16,7 @@ from topics.engine.partitions.reservation import Reservation
 from topics.engine.tables.versions import Versions
 from topics.model.errors import TopicsError
 from topics.model.facts import Fact, frees_space
-from topics.runtime.replies import call, run_each, send
+from topics.runtime.replies import call, ignore, run_each, send
 from topics.storage.log.frame import frame_of
 
 
@@ -174,15 +174,11 @@ class FactCommit(Commit):
         release = self._release
         # The functions often refer to this commit. Break the cycle, so that what they hold (a sealed segment's records) is
         # freed without the garbage collector, which runs seldom.
-        self._reply, self._after_apply, self._rollback, self._release = _ignore, None, None, None
+        self._reply, self._after_apply, self._rollback, self._release = ignore, None, None, None
         if self._versions is not None:
             run_each(self._versions.watchers_of(self.facts))
         if release is not None:
             call(release)
-
-
-def _ignore(_error: TopicsError | None) -> None:
-    """`reply` of a commit that has replied."""
 
 
 class Note(Commit):

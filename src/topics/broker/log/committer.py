@@ -40,7 +40,7 @@ from topics.model.errors import TopicsError, Unavailable
 from topics.model.facts import Fact
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime, Timer
-from topics.runtime.replies import call, internal_error, run_each
+from topics.runtime.replies import call, ignore, internal_error, run_each
 from topics.storage.log.wal import WalWriter
 
 log = logging.getLogger("topics.broker")
@@ -117,8 +117,8 @@ class Committer:
         self.queue_depth_peak = 0
         self.sync_times = SyncTimes()
         # Called after each write with its bytes, and after each sync whether it succeeded or not.
-        self.on_written: Callable[[int], None] = _ignore_bytes
-        self.on_synced: Callable[[], None] = _nothing
+        self.on_written: Callable[[int], None] = ignore
+        self.on_synced: Callable[[], None] = ignore
         # How many jobs the storage thread has: seals, snapshots, removals of files.
         self.disk_busy = 0
         # Set while commits are applied or failed one after the other. A callback may submit commits or request a sync; they
@@ -587,11 +587,3 @@ def _write_refused(error: BaseException) -> Unavailable:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Unavailable("the disk is full; nothing was written", code="storage_full")
     return Unavailable(f"the log could not be written: {error.strerror or error}", code="storage_error")
-
-
-def _ignore_bytes(_bytes: int) -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass

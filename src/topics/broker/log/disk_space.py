@@ -24,6 +24,7 @@ from collections.abc import Callable
 from topics.runtime.backoff import Backoff
 from topics.runtime.health import Health
 from topics.runtime.interface import Runtime
+from topics.runtime.replies import ignore
 from topics.storage.log.wal import WalWriter
 from topics.storage.reserve import Reserve, is_full
 from topics.storage.snapshots.kept import Need
@@ -38,7 +39,7 @@ class DiskSpace:
     def __init__(self, runtime: Runtime, wal: WalWriter, reserve: Reserve, health: Health) -> None:
         self.low = False
         # Called in a later turn when `low` is set, and again by a timer while a recheck finds it set.
-        self.on_low: Callable[[], None] = _nothing
+        self.on_low: Callable[[], None] = ignore
         self._runtime = runtime
         self._wal = wal
         self._reserve = reserve
@@ -108,7 +109,3 @@ class DiskSpace:
         self.low = self._wal.small_files = True
         self._health.fail("disk_space", f"{reason}; only deletes are accepted until there is space again")
         self._runtime.call_soon(self.on_low)
-
-
-def _nothing() -> None:
-    pass

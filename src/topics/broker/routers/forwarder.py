@@ -21,7 +21,7 @@ other routers do not wait for it.
 import logging
 from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from topics.broker.core import Core
 from topics.broker.log.apply import apply
@@ -302,7 +302,8 @@ class Forwarder:
         try:
             selection = select(partition, cursor, run_bound(partition, cursor), max_records, MAX_RUN_BYTES)
         except CorruptStorage:
-            self._unreadable(routers)
+            # Records of the source are damaged on disk.
+            self._try_later(routers)
             return
         run = RunTexts(partition, selection)
         now_ms = self._core.runtime.now_ms()
@@ -313,7 +314,8 @@ class Forwarder:
             try:
                 fits = self._outgoing(source, partition, router, run, now_ms, batches)
             except CorruptStorage:
-                self._unreadable([router])
+                # Earlier copies are damaged on disk.
+                self._try_later([router])
                 continue
             except Exception:
                 # The copies of the other routers have their seqs already and must be submitted.
@@ -322,28 +324,22 @@ class Forwarder:
                 continue
             if 0 < fits < len(selection.seqs):
                 shorter.append((router, fits))
-        fact_of = Forwarded(source.id, partition.number, selection.first, selection.last, now_ms, [])
+        without_copies = Forwarded(source.id, partition.number, selection.first, selection.last, now_ms, [])
         for sync, outgoing in batches.items():
-            self._submit(sync, source, fact_of, outgoing)
+            self._submit(sync, source, without_copies, outgoing)
         # After the others: these may go to the same dest, and get later seqs there.
         for router, fits in shorter:
             self._forward_from(source, partition, cursor, [router], fits)
-
-    def _unreadable(self, routers: list[Router]) -> None:
-        """Records of the source, or earlier copies, are damaged on disk. Other routers continue; these try again later."""
-        self._try_later(routers)
 
     def _try_later(self, routers: Iterable[Router]) -> None:
         for router in routers:
             if router.id in self._progress:
                 self._again(router, RouterState.BACKOFF, MAX_BACKOFF_MS)
 
-    def _submit(self, sync: bool, source: Topic, model: Forwarded, outgoing: list[Outgoing]) -> None:
-        fact = Forwarded(
-            model.topic_id, model.partition, model.first, model.last, model.ts, [each.copy for each in outgoing]
-        )
+    def _submit(self, sync: bool, source: Topic, run: Forwarded, outgoing: list[Outgoing]) -> None:
+        fact = structs.replace(run, copies=[each.copy for each in outgoing])
         for each in outgoing:
-            self._progress[each.router.id].in_flight.add(model.partition)
+            self._progress[each.router.id].in_flight.add(run.partition)
         if not any([each.copy.count for each in outgoing]):
             # Readers see nothing of it, so it is applied at once.
             self._apply_now(source, fact, outgoing)

@@ -30,7 +30,7 @@ from topics.model.facts import Appended, Delayed, Fact, HeadMoved, KeysKept
 from topics.model.partitioning import hashed_partition
 from topics.model.records.batch import Batch
 from topics.model.records.page import SEPARATOR, Page, joined_columns
-from topics.runtime.replies import call, send
+from topics.runtime.replies import call, ignore, send
 from topics.storage.log.frame import encode_append, encode_append_pages, frame_of
 from topics.wire.timing import commit_timing
 
@@ -98,7 +98,7 @@ class AppendGroup(Commit):
         self.members: list[Append] = []
         # Writes of one record that are answered together, and the function that answers all of them.
         self.joined: list[tuple[int, Sequence[Any]]] = []
-        self.reply_joined: ReplyAppends = no_reply
+        self.reply_joined: ReplyAppends = ignore
         # Writes with an idempotency key.
         self.keyed: list[KeyedWrite] = []
         # In the order of their seqs.
@@ -252,10 +252,6 @@ class AppendGroup(Commit):
         # Break the reference cycle of members and group, so that they are freed without the garbage collector (9 % of its work).
         self.members = []
         self.joined = []
-
-
-def no_reply(_name: bytes, _head_seq: int, _timing: bytes, _runs: Runs, _error: TopicsError | None) -> None:
-    pass
 
 
 def deduped(topic: Topic, partition: Partition, first_seq: int, count: int, reply: Reply) -> Append:

@@ -18,7 +18,7 @@ from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError, topic_not_found
 from topics.model.facts import DeletedBelow
 from topics.model.records.match import TagMatch
-from topics.runtime.replies import send
+from topics.runtime.replies import internal_error, send
 
 DeleteReply = Callable[["RecordsGone | TopicsError"], None]
 
@@ -77,7 +77,7 @@ class TagDeletes:
             if isinstance(error, TopicsError):
                 over(error)
             elif error is not None:
-                over(TopicsError("internal error"))
+                over(internal_error())
                 raise error
             else:
                 commit(selection)
@@ -86,7 +86,9 @@ class TagDeletes:
             if core.parked(topic.name, lambda: commit(selection), over):
                 return
             try:
-                self._commit(topic, partition, selection, over)
+                if not core.exists(topic):
+                    raise topic_not_found(topic.name)
+                commit_delete(core, topic, partition, selection, over)
             except TopicsError as refusal:
                 over(refusal)
 
@@ -94,21 +96,13 @@ class TagDeletes:
 
     def _count(self, topic: Topic, partition: Partition, match: TagMatch, bound: int, reply: DeleteReply) -> None:
         def selected(selection: Selection, error: BaseException | None) -> None:
-            outcome: RecordsGone | TopicsError
             if error is None:
-                outcome = RecordsGone(topic, partition, selection.count, 0.0)
+                send(reply, RecordsGone(topic, partition, selection.count, 0.0))
             else:
-                outcome = error if isinstance(error, TopicsError) else TopicsError("internal error")
-            send(reply, outcome)
+                send(reply, error if isinstance(error, TopicsError) else internal_error())
             self._next(topic, partition)
 
         self._core.slices.run(partition.select(match, bound), selected)
-
-    def _commit(self, topic: Topic, partition: Partition, selection: Selection, over: DeleteReply) -> None:
-        core = self._core
-        if not core.exists(topic):
-            raise topic_not_found(topic.name)
-        commit_delete(core, topic, partition, selection, over)
 
     def _next(self, topic: Topic, partition: Partition) -> None:
         key = (topic.id, partition.number)

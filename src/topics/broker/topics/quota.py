@@ -113,10 +113,9 @@ class Quotas:
         if abs(now_ms - self._swept_ms) < SWEEP_INTERVAL_MS:
             return
         self._swept_ms = now_ms
-        for topic in self._state.by_id.values():
+        for topic, partition in self._state.all_partitions():
             if topic.config.ttl_ms:
-                for partition in topic.partitions:
-                    self._evict(topic, partition)
+                self._evict(topic, partition)
 
 
 def _rejects(config: TopicConfig) -> bool:
