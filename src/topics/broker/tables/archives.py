@@ -8,9 +8,10 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from topics.broker.core import Core
+from topics.broker.tables.tables import check_location_free
 from topics.broker.topics.lifecycle import Configured, change_topic
 from topics.engine.topics.topic import Topic
-from topics.model.errors import Conflict, InvalidRequest, NotFound, Throttled, TopicsError
+from topics.model.errors import InvalidRequest, NotFound, Throttled, TopicsError
 from topics.model.facts import ArchiveCleared, ArchiveProgressed, ArchiveSet, Fact
 from topics.model.tables.archive import Archive, ArchivedTo, ArchiveOptions
 
@@ -46,7 +47,7 @@ def set_archive(core: Core, name: str, options: ArchiveOptions, reply: Reply) ->
     core.committer.check_writable()
     same_table = before is not None and before.options.location.is_same(options.location)
     if not same_table:
-        _check_free(core, topic, options)
+        check_location_free(core, options.uri, options.location, topic=topic)
     if before is None and len(core.state.archived) + len(core.archives_in_flight) >= MAX_ARCHIVES:
         detail = {"limit": "max_archives", "max": MAX_ARCHIVES}
         raise Throttled(f"the server has {MAX_ARCHIVES} archives already", detail=detail)
@@ -93,21 +94,6 @@ def report_progress(core: Core, name: str, places: list[ArchivedTo], table_versi
         reply(ArchiveChanged(topic) if error is None else error)
 
     core.commit_facts([fact], kept)
-
-
-def _check_free(core: Core, topic: Topic, options: ArchiveOptions) -> None:
-    """Raises Conflict when another topic is archived or a table is materialised there, inside or around it, or in its quarantine."""
-    others = [each.archive for each in core.state.archived.values() if each is not topic]
-    taken = [archive.options.location for archive in others if archive is not None]
-    taken += [ArchiveOptions(uri).location for uri in core.archives_in_flight]
-    tables = [table.materialized for table in core.state.tables.by_name.values()]
-    taken += [materialized.location for materialized in tables if materialized is not None]
-    location = options.location
-    if any([location.overlaps(other) for other in taken]):
-        raise Conflict(
-            "another topic is archived or a table is materialised to this table, or one in the same directory",
-            detail={"uri": options.uri},
-        )
 
 
 def _change(

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from msgspec import structs
 
 from topics.broker.core import Core
+from topics.engine.topics.topic import Topic
 from topics.model.errors import Conflict, NotFound, Throttled, TopicsError
 from topics.model.facts import TableDropped, TableSet
+from topics.model.tables.archive import ArchiveOptions
 from topics.model.tables.change import CHANGES
+from topics.model.tables.location import Location
 from topics.model.tables.table import Materialized, Table, check_table
 
 MAX_TABLES = 10_000
@@ -24,7 +27,15 @@ def put_table(core: Core, table: Table, reply: Callable[[TopicsError | None], No
         raise Throttled(
             f"the server knows {MAX_TABLES} tables already", detail={"limit": "max_tables", "max": MAX_TABLES}
         )
-    core.commit_facts([TableSet(table, core.state.versions.tables.next())], reply)
+
+    def decided(_: object = None) -> None:
+        # A later change of the table may be in flight.
+        if core.tables_in_flight.get(table.name) is table:
+            del core.tables_in_flight[table.name]
+
+    fact = TableSet(table, core.state.versions.tables.next())
+    core.commit_facts([fact], reply, after_apply=decided, rollback=decided)
+    core.tables_in_flight[table.name] = table
 
 
 def set_materialized(
@@ -45,22 +56,30 @@ def set_materialized(
         return
     table = check_table(structs.replace(table, materialized=materialized))
     if materialized is not None:
-        _check_free(core, table, materialized)
+        check_location_free(core, materialized.uri, materialized.location, table=table)
     put_table(core, table, reply)
 
 
-def _check_free(core: Core, table: Table, materialized: Materialized) -> None:
-    archives = [topic.archive.options.location for topic in core.state.archived.values() if topic.archive is not None]
-    others = [
+def check_location_free(
+    core: Core, uri: str, location: Location, *, table: Table | None = None, topic: Topic | None = None
+) -> None:
+    """Raise Conflict when a topic besides `topic` is archived, or a table besides `table` is materialised, at this location.
+
+    Directories inside or around it, and those of its quarantine, count as the same.
+    """
+    archives = [each.archive for each in core.state.archived.values() if each is not topic]
+    tables = core.state.tables.by_name | core.tables_in_flight
+    taken = [archive.options.location for archive in archives if archive is not None]
+    taken += [
         each.materialized.location
-        for each in core.state.tables.by_name.values()
-        if each.materialized is not None and each.name != table.name
+        for each in tables.values()
+        if each.materialized is not None and (table is None or each.name != table.name)
     ]
-    location = materialized.location
-    if any([location.overlaps(other) for other in (*archives, *others)]):
+    taken += [ArchiveOptions(each).location for each in core.archives_in_flight]
+    if any([location.overlaps(other) for other in taken]):
         raise Conflict(
-            "a topic is archived or another table is materialised to this table, or one in the same directory",
-            detail={"uri": materialized.uri},
+            "another topic is archived or another table is materialised to this table, or one in the same directory",
+            detail={"uri": uri},
         )
 
 
