@@ -7,6 +7,7 @@ import msgspec
 
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import Recovered, recover
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import View
 from topics.model.config import ConfigChange
 from topics.model.errors import TopicsError
@@ -69,7 +70,7 @@ class BrokerUnderTest:
         nodes = frozenset() if without is None else frozenset([msgspec.json.encode(without)])
         found: list[dict[str, Any]] = []
         for _ in range(10_000):
-            read = partition.read(from_seq, 1000, 1 << 20, View(tags=True, without_nodes=nodes))
+            read = read_records(partition, from_seq, 1000, 1 << 20, View(tags=True, without_nodes=nodes))
             found += msgspec.json.decode(b"[" + bytes(read.records) + b"]")
             from_seq = read.next_from_seq
             if from_seq >= partition.head_seq:

@@ -7,6 +7,7 @@ from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.queues.claims import Claim, ClaimResult
 from topics.broker.queues.queues import QueueStats
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import View
 from topics.engine.queues.lease_facts import AckResult
 from topics.model.config import ConfigChange
@@ -98,7 +99,7 @@ class QueueBench:
         from_seq = 0
         while from_seq < partition.head_seq:
             # A read ends where records were lost; the next one gets a tombstone and continues after them.
-            read = partition.read(from_seq, 10_000, 1 << 30, View(tags=True))
+            read = read_records(partition, from_seq, 10_000, 1 << 30, View(tags=True))
             found += json.loads(b"[%b]" % bytes(read.records))
             from_seq = read.next_from_seq
         return found

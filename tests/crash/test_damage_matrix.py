@@ -21,6 +21,7 @@ from tests.crash.test_packs import PACKING, play_small_topics
 from tests.crash.world import EVERYTHING, Known, World, data_of, split_records
 from topics.broker.durability.data_directory import DataDirectory
 from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reading import read_records
 from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.records.match import TagMatch
@@ -199,7 +200,7 @@ def read_around(partition: Partition, path: str | None) -> tuple[dict[int, bytes
     from_seq = 0
     while from_seq < partition.head_seq:
         try:
-            read = partition.read(from_seq, 7, 1 << 20, EVERYTHING)
+            read = read_records(partition, from_seq, 7, 1 << 20, EVERYTHING)
         except CorruptStorage as error:
             damaged = error
         else:
@@ -256,7 +257,7 @@ def test_topic_with_a_damaged_segment_takes_writes_and_refuses_deletes_within_it
         assert again.append(topic.name, [world.promises.writes[0].texts[0]]).state in ("open", "acked")
         again.run()
         assert partition.head_seq == head + 1
-        assert partition.read(head, 1, 1 << 20, EVERYTHING).count == 1
+        assert read_records(partition, head, 1, 1 << 20, EVERYTHING).count == 1
         again.broker.delete_topic(topic.name, if_empty=False, reply=outcomes.append)
         again.run()
         assert not any([isinstance(outcome, TopicsError) for outcome in outcomes])

@@ -21,6 +21,7 @@ import msgspec
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import Recovered, recover
 from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import View
 from topics.model.config import ConfigChange, TopicConfig, merged
 from topics.model.errors import TopicsError
@@ -327,7 +328,7 @@ def read_all(partition: Partition) -> Found:
     tombstones: list[tuple[int, int]] = []
     from_seq = 0
     for _ in range(10_000):
-        read = partition.read(from_seq, 7, 1 << 20, EVERYTHING)
+        read = read_records(partition, from_seq, 7, 1 << 20, EVERYTHING)
         if read.tombstone is not None:
             tombstones.append((read.tombstone.gap_from, read.tombstone.gap_to))
         for text in split_records(read.records):

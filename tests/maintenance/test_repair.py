@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.durability.recovery import recover
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import View
 from topics.maintenance.check import check
 from topics.maintenance.repair import Repair, find_damage
@@ -135,7 +136,7 @@ def read(under_test: BrokerUnderTest, name: str) -> Seen:
     from_seq = 0
     while from_seq < partition.head_seq:
         try:
-            found = partition.read(from_seq, 1000, 1 << 20, View(tags=True))
+            found = read_records(partition, from_seq, 1000, 1 << 20, View(tags=True))
         except CorruptStorage as error:
             seen.refused.append(error.records or (0, 0))
             from_seq = seen.refused[-1][1]
@@ -354,7 +355,7 @@ def test_a_damaged_entry_of_a_pack_becomes_a_gap_and_the_other_entries_stay() ->
     assert again.disk.exists(path.replace("segments/", "damaged/")), "a copy is kept"
     for name, datas in seen.items():
         assert again.datas(name) == ([] if name == "topic-3" else datas)
-    read = again.broker.topic("topic-3").partitions[0].read(0, 10, 1 << 20, View())
+    read = read_records(again.broker.topic("topic-3").partitions[0], 0, 10, 1 << 20, View())
     assert read.tombstone is not None
     assert (read.tombstone.gap_from, read.tombstone.gap_to, read.tombstone.cause) == (2, 4, "damage")
     again.append("topic-3", "next")

@@ -10,6 +10,7 @@ import pytest
 
 from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Partition, Totals
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import USUAL, View, record_heads, render_run
 from topics.model.config import TopicConfig
 from topics.model.records.match import TagMatch
@@ -84,7 +85,7 @@ def test_a_sealed_log_reads_as_it_did_when_it_was_hot(parts: str, first_seq: int
         limit = chance.choice([1, 7, 256, 1000, 5000])
         view = chance.choice(VIEWS)
         to_seq = chance.choice([None, from_seq + chance.randint(1, 300)])
-        one, other = [each.read(from_seq, limit, 1 << 30, view, to_seq=to_seq) for each in (hot, sealed)]
+        one, other = [read_records(each, from_seq, limit, 1 << 30, view, to_seq=to_seq) for each in (hot, sealed)]
         assert other.records == one.records
         assert (other.count, other.next_from_seq) == (one.count, one.next_from_seq)
 
@@ -125,7 +126,7 @@ def test_a_small_budget_lets_a_reader_of_sealed_records_through_all_of_them(part
     _, sealed = hot_and_sealed(pages)
     seq, texts = 1999, []
     while seq < sealed.head_seq:
-        read = sealed.read(seq, 100, 3000, USUAL)
+        read = read_records(sealed, seq, 100, 3000, USUAL)
         assert read.count
         # A run is rendered when it fits, and the record that does not fit is the next reader's first.
         assert len(read.records) < 3000 + 100 * 60
@@ -180,7 +181,7 @@ def test_memory_of_readers_does_not_grow_with_the_records_they_read(view: View) 
     try:
         seq = 0
         while seq < partition.head_seq:
-            seq = partition.read(seq, 1000, 50_000, view).next_from_seq
+            seq = read_records(partition, seq, 1000, 50_000, view).next_from_seq
         left, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -194,10 +195,10 @@ def test_a_reader_of_large_records_takes_no_copy_of_all_that_follow(view: View) 
     nodes = b"\0".join([b'"b"'] * count)
     page = make_page(1, count, START_MS, b"\0".join([b'"%b"' % (b"x" * 10_000)] * count), nodes=nodes)
     _, sealed = hot_and_sealed([page])
-    sealed.read(0, 1, 100, view)
+    read_records(sealed, 0, 1, 100, view)
     tracemalloc.start()
     try:
-        read = sealed.read(0, 1000, 100_000, view)
+        read = read_records(sealed, 0, 1000, 100_000, view)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 
 from tests.server.house import House, in_house, raw
 from tests.server.http.wire import until
-from topics.engine.partitions import partition
+from topics.engine.partitions import reading
 from topics.model.config import ConfigChange
 
 RECORDS = 100_000
@@ -145,7 +145,7 @@ async def test_a_scan_that_is_under_way_when_the_time_is_up_answers_how_far_it_h
 async def test_a_topic_deleted_during_a_scan_is_not_found(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(house, "a", sealed=False, nodes=7)
     # One record in a step: the scan takes far longer than the change.
-    monkeypatch.setattr(partition, "MAX_SCAN_BYTES", 1)
+    monkeypatch.setattr(reading, "MAX_SCAN_BYTES", 1)
     client = await house.connect()
     nodes = [f"own{number}" for number in range(7)]
     during_a_scan(house, lambda: house.broker.delete_topic("a", if_empty=False, reply=lambda outcome: None))
@@ -157,7 +157,7 @@ async def test_a_topic_deleted_during_a_scan_is_not_found(house: House, monkeypa
 async def test_records_evicted_during_a_scan_are_reported(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(house, "a", sealed=False, nodes=7)
     # One record in a step: the scan takes far longer than the change.
-    monkeypatch.setattr(partition, "MAX_SCAN_BYTES", 1)
+    monkeypatch.setattr(reading, "MAX_SCAN_BYTES", 1)
     client = await house.connect()
     nodes = [f"own{number}" for number in range(7)]
     during_a_scan(house, lambda: house.broker.configure("a", ConfigChange(cap_records=10), lambda outcome: None))

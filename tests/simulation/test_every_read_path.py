@@ -31,7 +31,7 @@ from tests.simulation.read_paths import (
     work_stream,
 )
 from tests.simulation.read_world import OWN, Item, Model, ReadServer, ReadWorld
-from topics.engine.partitions import partition
+from topics.engine.partitions import reading
 
 SEEDS = [*range(10), *[pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 60)]]
 CHANGES = 25
@@ -79,7 +79,7 @@ def check_against(items: list[Item], expected: list[Item], model: Model) -> None
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads that leave out records examine only a few of them in one step."""
-    monkeypatch.setattr(partition, "MAX_SCAN_BYTES", 5 * partition.MIN_SCAN_COST)
+    monkeypatch.setattr(reading, "MAX_SCAN_BYTES", 5 * reading.MIN_SCAN_COST)
 
 
 def walk(reading: Reading, path: ReadPath) -> list[Item]:

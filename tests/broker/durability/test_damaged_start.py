@@ -8,6 +8,7 @@ import pytest
 from tests.broker.broker_under_test import SMALL, BrokerUnderTest
 from tests.broker.routers.test_routers import route
 from topics.engine.groups.group import lag
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import View
 from topics.model.errors import CorruptStorage
 from topics.model.records.match import TagMatch
@@ -108,7 +109,7 @@ def test_copies_that_cannot_be_made_again_from_damaged_records_are_reported() ->
     assert under_test.datas("d") == list(range(1, 31))
     again = damaged(under_test, "t")
     partition = again.broker.topic("d").partitions[0]
-    read = partition.read(0, 100, 1 << 20, View())
+    read = read_records(partition, 0, 100, 1 << 20, View())
     assert read.tombstone is not None
     assert (read.tombstone.gap_from, read.tombstone.gap_to, read.tombstone.cause) == (1, 10, "damage")
     assert again.datas("d") == list(range(11, 31))

@@ -12,6 +12,7 @@ from tests.broker.queue_bench import QueueBench, jobs_of, seqs_of
 from topics.broker.log.apply import apply
 from topics.broker.queues.claims import ClaimResult
 from topics.broker.routers.routers import WantedRouter
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import View
 from topics.engine.queues.shares import shares
 from topics.model.config import ConfigChange
@@ -961,7 +962,7 @@ def test_many_dead_letters_are_moved_in_order_by_several_commits() -> None:
     assert (dead.count, bench.broker.topic("q").count) == (700, 0)
     for each in (bench, bench.after_kill()):
         log = each.broker.topic("dead").partitions[0]
-        records = json.loads(b"[" + log.read(0, 1000, 1 << 30, View()).records + b"]")
+        records = json.loads(b"[" + read_records(log, 0, 1000, 1 << 30, View()).records + b"]")
         assert [record["data"].split()[1] for record in records] == [str(number) for number in range(700)]
         assert [record["meta"]["$dead_letter_src_seq"] for record in records] == list(range(1, 701))
         assert each.broker.topic("q").count == 0

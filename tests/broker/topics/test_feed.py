@@ -8,6 +8,7 @@ import pytest
 from topics.broker.topics.feed import CaughtUp, Feed, GapFrame, Gone, LiveFrame, Records, Subscription
 from topics.broker.topics.read import ReadRequest, read
 from topics.broker.transactions.stages import commit
+from topics.engine.partitions.reading import plan_read
 from topics.engine.partitions.render import View
 from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.facts import Lost as LostFact
@@ -377,7 +378,7 @@ def test_cursor_of_unsynced_records_is_accepted_by_every_read(bench: BrokerBench
     for cursor in (2, 3):
         answer = read(bench.broker, ReadRequest("a", cursor, 10, 1000, View()))
         assert (answer.nothing, answer.read.next_from_seq, answer.read.tombstone) == (True, cursor, None)
-        plan = bench.broker.topic("a").partitions[0].plan(cursor, 10, 1000)
+        plan = plan_read(bench.broker.topic("a").partitions[0], cursor, 10, 1000)
         assert (plan.runs, plan.next_from_seq, plan.tombstone) == ([], cursor, None)
     strong = Reader(bench)
     strong.add("a", 3, STRONG)

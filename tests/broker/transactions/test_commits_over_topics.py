@@ -8,6 +8,7 @@ import pytest
 
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.transactions.stages import commit
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import View
 from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.config import ConfigChange
@@ -41,7 +42,7 @@ def seen(under_test: BrokerUnderTest, name: str) -> list[Any]:
     found: list[Any] = []
     from_seq = 0
     while True:
-        read = partition.read(from_seq, 1000, 1 << 20, View())
+        read = read_records(partition, from_seq, 1000, 1 << 20, View())
         if read.tombstone is not None:
             found.append("lost")
         found += [record["data"] for record in msgspec.json.decode(b"[" + bytes(read.records) + b"]")]

@@ -10,6 +10,7 @@ import pytest
 from topics.broker.broker import Broker
 from topics.broker.durability.recovery import recover
 from topics.broker.transactions.stages import commit, drop_stages, expire_stages, stage
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import USUAL
 from topics.engine.transactions.commit_request import CommitRequest, Committed, Write
 from topics.model.config import ConfigChange
@@ -88,7 +89,7 @@ class Site:
         at = 0
         while at < log.head_seq:
             # A read ends where records were lost; the next one gets a tombstone and continues after it.
-            read = log.read(at, 10_000, 1 << 20, USUAL)
+            read = read_records(log, at, 10_000, 1 << 20, USUAL)
             texts += [record["data"] for record in msgspec.json.decode(b"[" + read.records + b"]")]
             at = read.next_from_seq
         return texts

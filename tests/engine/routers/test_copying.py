@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from topics.engine.cache import Cache
 from topics.engine.partitions.partition import Partition, Totals
+from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import USUAL
 from topics.engine.routers.copying import (
     CLEAR_NODE,
@@ -162,6 +163,6 @@ def test_records_that_turn_up_again_leave_no_hole_and_are_counted() -> None:
     assert partition.count == 5
     assert [partition.next_live(seq) for seq in (3, 6, 7)] == [5, 6, 10]
     assert (
-        partition.read(4, 10, 1 << 20, USUAL).records
+        read_records(partition, 4, 10, 1 << 20, USUAL).records
         == b'{"$seq":5,"$ts":1000,"data":5},{"$seq":6,"$ts":1000,"data":6}'
     )

@@ -24,11 +24,13 @@ from topics.engine.groups.group_requests import (
     check_group,
     find_group,
 )
-from topics.engine.partitions.partition import Partition, Tombstone
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reading import Tombstone, read_records
 from topics.engine.partitions.render import USUAL
 from topics.engine.topics.topic import Topic
 from topics.model.errors import Conflict, InvalidRequest, Throttled, TopicsError, topic_not_found
 from topics.model.facts import Fact, GroupDropped, GroupMoved
+from topics.runtime.replies import ignore
 from topics.wire.group_messages import Message, decode_messages
 
 __all__ = [
@@ -96,7 +98,7 @@ def fetch(core: Core, topic: Topic, partition: Partition, next_offset: int, limi
     number = partition.number
     if next_offset > partition.head_seq:
         return Fetched(number, [], next_offset, False, None)
-    read = partition.read(next_offset - 1, limit, budget, USUAL)
+    read = read_records(partition, next_offset - 1, limit, budget, USUAL)
     messages = decode_messages(b"[%b]" % read.records) if read.count else []
     if messages:
         next_offset = messages[-1].offset + 1
@@ -253,7 +255,7 @@ def _move_past(core: Core, topic: Topic, group: Group, fetched: Fetched) -> None
         moved = Position(position.start, fetched.next_offset - 1, core.runtime.now_ms())
         # When the log takes no more writes, the gap is reported again.
         with contextlib.suppress(TopicsError):
-            _move(core, topic, group, {number: moved}, _ignore)
+            _move(core, topic, group, {number: moved}, ignore)
 
 
 def seek(
@@ -352,7 +354,3 @@ def _resolve(core: Core, topic: Topic, partition: Partition, target: Target) -> 
     if isinstance(target, Timestamp):
         return partition.first_at_or_after(target.ts)
     return partition.earliest_seq if target == EARLIEST else partition.head_seq + 1
-
-
-def _ignore(_: TopicsError | None) -> None:
-    pass

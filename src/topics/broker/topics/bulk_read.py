@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.broker.topics.read import ReadRequest
-from topics.engine.partitions.partition import Plan, Run
+from topics.broker.topics.read import ReadRequest, begin_read, view_of
+from topics.engine.partitions.reading import Plan, Run, plan_read
 from topics.engine.partitions.segment import HotSegment
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.records.match import TagMatch
@@ -48,15 +48,9 @@ def bulk_read(
 
     A page ends before records that are damaged on disk. If it would begin with them, CorruptStorage is raised or passed to `done`.
     """
-    topic = core.topic(wanted.topic)
-    partition = core.partition(topic, wanted.partition)
-    core.evict(topic, partition)
-    core.touch(topic)
-    from_seq = wanted.from_seq
-    if wanted.from_ts is not None:
-        from_seq = max(from_seq, partition.first_at_or_after(wanted.from_ts) - 1)
-    recreated = wanted.epoch is not None and wanted.epoch != topic.epoch
-    plan = partition.plan(from_seq, wanted.limit, wanted.budget, to_seq=to_seq, recreated=recreated)
+    cursor = begin_read(core, wanted)
+    topic, partition, from_seq, recreated = cursor.topic, cursor.partition, cursor.from_seq, cursor.recreated
+    plan = plan_read(partition, from_seq, wanted.limit, wanted.budget, to_seq=to_seq, recreated=recreated)
     head = partition.head_seq
     fields = {
         "topic": topic.name,
@@ -73,9 +67,8 @@ def bulk_read(
         "records_live": partition.live_between(1 if recreated else from_seq + 1, plan.next_from_seq),
     }
     metadata = {name: msgspec.json.encode(value) for name, value in fields.items()}
-    view = wanted.view
-    without_nodes = view.without_nodes if topic.config.dedupe_node else frozenset()
-    options = ArrowOptions(without_nodes, match, view.tags, view.data, view.metas)
+    view = view_of(topic, wanted.view)
+    options = ArrowOptions(view.without_nodes, match, view.tags, view.data, view.metas)
 
     def without(error: CorruptStorage) -> None:
         """Read again up to the damaged records; raise the error when they are the first ones."""

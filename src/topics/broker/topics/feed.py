@@ -24,7 +24,9 @@ from collections.abc import Callable
 import msgspec
 
 from topics.broker.core import Core
+from topics.broker.topics.read import view_of
 from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reading import read_records, read_unsynced
 from topics.engine.topics.live_frames import (
     Broken,
     CaughtUp,
@@ -262,13 +264,13 @@ class Feed:
         )
         frame = None if place.recreated else frames.find(topic.id, partition.number, state, subscription)
         if frame is None:
-            view = subscription.view
-            if view.without_nodes and not topic.config.dedupe_node:
-                view = msgspec.structs.replace(view, without_nodes=frozenset())
+            view = view_of(topic, subscription.view)
             if partition.head_seq <= cursor < head and not place.recreated:
-                found = partition.read_unsynced(cursor, subscription.limit, subscription.budget, view)
+                found = read_unsynced(partition, cursor, subscription.limit, subscription.budget, view)
             else:
-                found = partition.read(cursor, subscription.limit, subscription.budget, view, recreated=place.recreated)
+                found = read_records(
+                    partition, cursor, subscription.limit, subscription.budget, view, recreated=place.recreated
+                )
             tombstone = found.tombstone
             if tombstone is not None:
                 if place.late and tombstone.reason != "recreated" and cursor + 1 < partition.evict_floor:

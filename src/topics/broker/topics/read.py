@@ -9,11 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from topics.broker.core import Core
-from topics.engine.partitions.partition import Read
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reading import Read, read_records
 from topics.engine.partitions.render import View
 from topics.engine.topics.topic import Topic
 
-__all__ = ["Answer", "ReadRequest", "View", "continued", "joined", "read"]
+__all__ = ["Answer", "ReadRequest", "View", "begin_read", "continued", "joined", "read", "view_of"]
 
 
 class ReadRequest(Struct, frozen=True):
@@ -48,22 +49,42 @@ class Answer(Struct):
         return not read.count and read.tombstone is None and read.next_from_seq >= self.head_seq
 
 
-def read(core: Core, wanted: ReadRequest) -> Answer:
-    """Records after the cursor, as far as one step goes. Raises NotFound; never creates a topic; touches it."""
+class Cursor(Struct):
+    """Where a read begins. `recreated`: the reader's cursor is of an earlier instance of the topic."""
+
+    topic: Topic
+    partition: Partition
+    from_seq: int
+    recreated: bool
+
+
+def begin_read(core: Core, wanted: ReadRequest) -> Cursor:
+    """Evict what has expired, touch the topic, and find where to read. Raises NotFound; never creates a topic."""
     topic = core.topic(wanted.topic)
     partition = core.partition(topic, wanted.partition)
-    config = topic.config
-    if config.ttl_ms:
-        core.evict(topic, partition)
+    core.evict(topic, partition)
     core.touch(topic)
-    view = wanted.view
-    if view.without_nodes and not config.dedupe_node:
-        view = msgspec.structs.replace(view, without_nodes=frozenset())
     from_seq = wanted.from_seq
     if wanted.from_ts is not None:
         from_seq = max(from_seq, partition.first_at_or_after(wanted.from_ts) - 1)
-    recreated = wanted.epoch is not None and wanted.epoch != topic.epoch
-    found = partition.read(from_seq, wanted.limit, wanted.budget, view, to_seq=wanted.to_seq, recreated=recreated)
+    return Cursor(topic, partition, from_seq, wanted.epoch is not None and wanted.epoch != topic.epoch)
+
+
+def view_of(topic: Topic, view: View) -> View:
+    """The view of a reader of this topic: records of nodes are left out only if the topic is configured so."""
+    if view.without_nodes and not topic.config.dedupe_node:
+        return msgspec.structs.replace(view, without_nodes=frozenset())
+    return view
+
+
+def read(core: Core, wanted: ReadRequest) -> Answer:
+    """Records after the cursor, as far as one step goes. Raises NotFound."""
+    cursor = begin_read(core, wanted)
+    topic, partition, from_seq, recreated = cursor.topic, cursor.partition, cursor.from_seq, cursor.recreated
+    view = view_of(topic, wanted.view)
+    found = read_records(
+        partition, from_seq, wanted.limit, wanted.budget, view, to_seq=wanted.to_seq, recreated=recreated
+    )
     answer = Answer(topic, found, partition.head_seq, partition.earliest_seq)
     if wanted.to_seq is not None:
         live = partition.live_between(1 if recreated else from_seq + 1, found.next_from_seq)

@@ -1,8 +1,9 @@
 """Reads by tag: the records after a cursor whose tag matches, found by the tag index, in steps."""
 
 from topics.broker.core import Core
-from topics.broker.topics.read import Answer, ReadRequest
-from topics.engine.partitions.partition import Partition, Read
+from topics.broker.topics.read import Answer, ReadRequest, begin_read
+from topics.engine.partitions.partition import Partition
+from topics.engine.partitions.reading import Read, plan_read
 from topics.engine.partitions.render import render_records
 from topics.engine.partitions.segment import Segment
 from topics.model.records.match import TagMatch
@@ -11,15 +12,9 @@ from topics.model.steps import Steps
 
 def read_tagged(core: Core, wanted: ReadRequest, match: TagMatch) -> Steps[Answer]:
     """The same as `read` for records whose tag matches. Raises NotFound, and CorruptStorage for a damaged record."""
-    topic = core.topic(wanted.topic)
-    partition = core.partition(topic, wanted.partition)
-    core.evict(topic, partition)
-    core.touch(topic)
-    from_seq = wanted.from_seq
-    if wanted.from_ts is not None:
-        from_seq = max(from_seq, partition.first_at_or_after(wanted.from_ts) - 1)
-    recreated = wanted.epoch is not None and wanted.epoch != topic.epoch
-    tombstone = partition.plan(from_seq, 1, 1, to_seq=wanted.to_seq, recreated=recreated).tombstone
+    cursor = begin_read(core, wanted)
+    topic, partition, from_seq, recreated = cursor.topic, cursor.partition, cursor.from_seq, cursor.recreated
+    tombstone = plan_read(partition, from_seq, 1, 1, to_seq=wanted.to_seq, recreated=recreated).tombstone
     last = partition.head_seq if wanted.to_seq is None else min(partition.head_seq, wanted.to_seq)
     first = max(1 if recreated else from_seq + 1, partition.earliest_seq)
     found = yield from _collect(partition, first, last, wanted, match)

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from topics.engine.cache import Cache
-from topics.engine.partitions.partition import Tombstone
+from topics.engine.partitions.reading import Tombstone
 from topics.engine.partitions.render import USUAL, View
 from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError

@@ -4,6 +4,7 @@ from typing import Any
 
 from topics.api.topics import RangesQuery
 from topics.broker.broker import Partition
+from topics.engine.partitions.reading import list_ranges
 from topics.model.errors import TopicsError
 from topics.model.steps import Steps
 from topics.server.operations import Call, handles
@@ -32,7 +33,7 @@ def get_ranges(call: Call[None, RangesQuery]) -> None:
 
 def _described(partition: Partition) -> Steps[list[dict[str, Any]]]:
     """The ranges with times: that of the first record of a live one; others are older than the live one behind them."""
-    ranges = yield from partition.ranges(MAX_RANGES)
+    ranges = yield from list_ranges(partition, MAX_RANGES)
     described: list[dict[str, Any]] = []
     next_ts: int | None = None
     for each in reversed(ranges):
