@@ -39,7 +39,8 @@ def waiting() -> Waiting:
 def test_a_change_of_the_topic_is_seen_while_the_poll_waits(waiting: Waiting) -> None:
     waiting.poll.wait(1000)
     waiting.under_test.append("a", 1)
-    assert (waiting.changes, waiting.answers) == (1, [])
+    assert waiting.changes
+    assert waiting.answers == []
 
 
 def test_the_poll_is_answered_when_its_time_is_over_and_only_once(waiting: Waiting) -> None:
