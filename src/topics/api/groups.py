@@ -50,7 +50,7 @@ class ConsumeBody(Struct):
     received: Annotated[
         dict[Count, Count] | None,
         about(
-            "By partition, the last offset that the member has: delivery goes on behind it before it is acknowledged. "
+            "By partition, the last offset that the member has: delivery continues after it, also before it is acknowledged. "
             "Counts until the session ends or the group is moved."
         ),
     ] = None
@@ -76,7 +76,7 @@ class SeekBody(Struct):
     """Move the position of a group."""
 
     group_id: GroupId
-    to: Annotated[StartWord | SeekTarget, about("Where the group goes on.")]
+    to: Annotated[StartWord | SeekTarget, about("Where the group continues.")]
     topic: NamedTopic = None
     topic_id: NamedTopicId = None
     partition_id: Annotated[int, about("Partition to move; default all.", ge=0, le=2**31)] | None = None

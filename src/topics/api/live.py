@@ -145,7 +145,7 @@ OPERATIONS = (
         description="Events: `record`, `tombstone`, `caught-up`, `topic-deleted`, `error`, and heartbeats as comments. A session "
         "belongs to the key that made it (401 for others).",
         scope=ANY_KEY, names=(Name("path", "wid", "watch_session"),), media=(EVENT_STREAM,), stream=True, query_token=True,
-        headers=(Header("Last-Event-ID", "Id of the last event that was received: the stream goes on there."),),
+        headers=(Header("Last-Event-ID", "Id of the last event that was received: the stream continues after it."),),
         errors=("not_found", "not_acceptable"),
         example=Example("/v0/watch/wid_9f"),
     ),

@@ -179,7 +179,7 @@ OPERATIONS = (
         summary="Lease jobs of a queue, at once or as soon as there are some.",
         scope=READ | WRITE, names=(QUEUE,), body=ClaimBody, body_optional=True, decoded="dedicated", response=Claimed,
         errors=(*QUEUE_ERRORS, "corrupt_storage"),
-        safe_to_retry=False, retry_note="Jobs leased by a lost response come back when their leases end.",
+        safe_to_retry=False, retry_note="Jobs leased by a lost response return to the queue when their leases end.",
         example=Example("/v0/topics/jobs/claim", {"node": "worker-1", "max": 10}, {
             "topic": "jobs",
             "claimed": [{"$seq": 41, "lease_id": "lease_41a", "deadline": 1767225630000, "$ts": 1767225600000, "deliveries": 1,

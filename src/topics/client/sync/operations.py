@@ -684,7 +684,7 @@ class Operations:
         partition: Partition to read; default the member's own, or 0.
         timeout_seconds: Wait this long for messages; default and limit are settings.
         consumer: Name of the member: members share the partitions. 1 to 255 characters.
-        received: By partition, the last offset that the member has: delivery goes on behind it before it is acknowledged. Counts until the session ends or the group is moved.
+        received: By partition, the last offset that the member has: delivery continues after it, also before it is acknowledged. Counts until the session ends or the group is moved.
 
         Example:
 
@@ -733,7 +733,7 @@ class Operations:
 
         topic: Name or alias of the topic.
         group: Name of the consumer group; 1 to 255 characters.
-        to: Where the group goes on.
+        to: Where the group continues.
         partition: Partition to move; default all.
         dry_run: Answer what would happen, and change nothing.
 

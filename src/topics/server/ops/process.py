@@ -1,6 +1,6 @@
-"""The process: open the data directory, recover, listen, serve, and stop in good order.
+"""The process: open the data directory, recover, listen, serve, and stop.
 
-The port is open while the log is replayed, so that probes can tell a starting server from a dead one. SIGTERM or
+The port is open while the log is replayed, so that probes can distinguish a starting server from a dead one. SIGTERM or
 SIGINT: stop accepting, answer what is open, take a last snapshot, exit 0.
 """
 

@@ -44,7 +44,7 @@ TOPIC_FIGURES = {
     "bytes_live": "Bytes of records that can be read per topic.",
     "queue_ready": "Jobs ready to be claimed per queue.",
     "queue_in_flight": "Jobs leased per queue.",
-    "queue_dead_lettered": "Jobs that were given up per queue, since it was created.",
+    "queue_dead_lettered": "Jobs moved to the dead-letter topic per queue, since it was created.",
 }
 
 
@@ -200,7 +200,11 @@ def process_metrics(service: Service, found: TopicFigures) -> list[Metric]:
         _gauge("topics_throttle_closed", "1 while low priorities have to wait.", int(throttle.closed)),
         _gauge("topics_throttle_parked", "Writes that wait for the pressure to pass.", throttle.parked),
         _counter("topics_throttle_parked_total", "Writes that had to wait.", throttle.parked_total),
-        _counter("topics_throttle_wait_ms_total", "How long they waited.", round(throttle.waited_ms_total, 3)),
+        _counter(
+            "topics_throttle_wait_ms_total",
+            "Milliseconds that writes waited for the pressure to pass.",
+            round(throttle.waited_ms_total, 3),
+        ),
         _counter("topics_throttled_total", "Writes refused because of pressure.", throttle.throttled_total),
         _gauge("topics_topic_metrics_truncated", "1 when not all topics are listed.", int(found.truncated)),
     ]
@@ -238,13 +242,13 @@ def router_metrics(broker: Broker, caller: Caller, max_topics: int) -> list[Metr
         Metric(
             "topics_router_lag",
             "gauge",
-            "Seqs of the source that the router has yet to look at.",
+            "Seqs of the source that the router has not examined yet.",
             [(f'{{router="{each.name}"}}', forwarder.lag_of(each)) for each in shown],
         ),
         Metric(
             "topics_router_blocked",
             "gauge",
-            "1 while the router's dest has no room.",
+            "1 while the router's dest is full.",
             [(f'{{router="{name}"}}', int(state == "blocked")) for name, state in states],
         ),
         Metric(
@@ -301,8 +305,8 @@ def broker_metrics(broker: Broker) -> list[Metric]:
     book = broker.state.stages
     return [
         _gauge("topics_stages", "Stages that wait for a commit.", len(book.stages)),
-        _gauge("topics_staged_bytes", "Bytes they hold.", book.bytes),
-        _counter("topics_stages_expired_total", "Stages given up because no commit named them.", book.expired_total),
+        _gauge("topics_staged_bytes", "Bytes of the stages that wait for a commit.", book.bytes),
+        _counter("topics_stages_expired_total", "Stages that expired without a commit.", book.expired_total),
         _gauge("topics_producers", "Producers whose last batch is remembered.", len(book.fences)),
         _counter("topics_commits_total", "Commits that made something readable.", book.commits_total),
         _counter("topics_commit_repeats_total", "Commits of batches that were there already.", book.repeats_total),
@@ -313,7 +317,7 @@ def broker_metrics(broker: Broker) -> list[Metric]:
         _counter(
             "topics_reads_total", "Pages, consumes and claims answered, and frames sent to live readers.", counts.reads
         ),
-        _counter("topics_records_read_total", "Records handed to readers, consumers and workers.", counts.records_read),
+        _counter("topics_records_read_total", "Records sent to readers, consumers and workers.", counts.records_read),
         _counter("topics_records_evicted_total", "Records dropped by a cap or their age.", totals.evicted),
         _counter("topics_tombstones_total", "Lost ranges reported to readers.", counts.tombstones),
         _counter("topics_records_deleted_total", "Records deleted on purpose.", totals.deleted),
@@ -325,10 +329,14 @@ def broker_metrics(broker: Broker) -> list[Metric]:
         _counter("topics_wal_bytes_written_total", "Bytes of log.", committer.wal.bytes_written),
         _counter("topics_wal_rotations_total", "Log files begun.", committer.wal.rotations),
         _gauge("topics_wal_queue_depth", "Commits queued or waiting for a sync.", committer.queue_depth),
-        _gauge("topics_wal_queue_depth_peak", "The most there were in one write.", committer.queue_depth_peak),
+        _gauge(
+            "topics_wal_queue_depth_peak",
+            "Largest number of commits in one write to the log.",
+            committer.queue_depth_peak,
+        ),
         _counter(
             "topics_wal_submit_full_total",
-            "Times a write found no room because records come faster than segments are sealed; it waited or got 429.",
+            "Writes that waited or got 429 because records arrive faster than segments are sealed.",
             counts.no_room,
         ),
         _counter("topics_wal_write_failures_total", "Writes to the log that failed.", committer.write_failures_total),
