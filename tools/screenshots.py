@@ -75,7 +75,7 @@ SCREENS = {
     "settings-settings": ("/settings?tab=settings", "TOPICS_DATA_DIR"),
 }
 ALL_PICTURES = {
-    f"{name}-{width}-{theme}": Picture(address, ready, size, theme, settle_ms=2_500)
+    f"{name}-{width}-{theme}": Picture(address, ready, size, theme, settle_ms=1_200)
     for name, (address, ready) in SCREENS.items()
     for width, size in {"1440": DESKTOP, "390": PHONE}.items()
     for theme in ("light", "dark")

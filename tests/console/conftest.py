@@ -4,7 +4,7 @@ A page fails its test when it logs an error, raises an exception or asks another
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -19,7 +19,6 @@ from topics.testing.server import running_server
 # Reached only by a test that fails, or on a machine that is very busy.
 PATIENCE_MS = 20_000
 expect.set_options(timeout=PATIENCE_MS)
-OpenPage = Callable[..., Page]
 MAX_LOAD_FACTOR = 4.0
 
 
@@ -58,10 +57,20 @@ def api(url: str) -> Iterator[Api]:
 
 @contextmanager
 def watched_page(browser: Browser, url: str, allowed_errors: tuple[str, ...] = (), **options: object) -> Iterator[Page]:
-    """A page that fails at its end if anything went wrong in it. Errors that contain one of `allowed_errors` are expected."""
+    """A page in a context of its own, watched by `watched`."""
     context: BrowserContext = browser.new_context(base_url=url, **options)  # type: ignore[arg-type]
-    context.set_default_timeout(PATIENCE_MS)
+    try:
+        with watched(context, url, allowed_errors) as page:
+            yield page
+    finally:
+        context.close()
+
+
+@contextmanager
+def watched(context: BrowserContext, url: str, allowed_errors: tuple[str, ...] = ()) -> Iterator[Page]:
+    """A page that fails at its end if anything went wrong in it. Errors that contain one of `allowed_errors` are expected."""
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     problems: list[str] = []
 
     def note(text: str) -> None:
@@ -73,14 +82,24 @@ def watched_page(browser: Browser, url: str, allowed_errors: tuple[str, ...] = (
     page.on(
         "request", lambda request: None if request.url.startswith((url, "blob:")) else note(f"foreign: {request.url}")
     )
-    yield page
-    hacked = page.evaluate("window.hacked")
-    context.close()
+    try:
+        yield page
+        hacked = page.evaluate("window.hacked")
+    finally:
+        page.close()
     assert problems == []
     assert hacked is None, "a text was inserted as HTML"
 
 
+@pytest.fixture(scope="module")
+def context(browser: Browser, url: str) -> Iterator[BrowserContext]:
+    """The context of the pages of a module: they share the cache of files, not the session storage."""
+    context = browser.new_context(base_url=url)
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def page(browser: Browser, url: str) -> Iterator[Page]:
-    with watched_page(browser, url) as page:
+def page(context: BrowserContext, url: str) -> Iterator[Page]:
+    with watched(context, url) as page:
         yield page

@@ -1,12 +1,13 @@
 """Every screen with real data: it shows them, says so to screen readers, and its address brings it back."""
 
+from collections.abc import Iterator
 from importlib.resources import files
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.console.conftest import load_factor, watched_page
+from tests.console.conftest import load_factor, watched, watched_page
 from tools.console_data import HOSTILE, fill_hostile
 from topics.testing.http import Api
 
@@ -18,7 +19,7 @@ MAX_FIRST_PAINT_MS = 200
 SCREENS = {
     "/": "6 dead letters of jobs in jobs.dead",
     "/topics": "sensor.readings",
-    "/topics/orders": "customer-5",
+    "/topics/orders?seq=400": "customer-5",
     "/topics/orders?tab=tail": "Waiting for records",
     "/topics/clicks?tab=timeline": "by a cap or their age",
     "/topics/sensor.readings?tab=partitions": "Earliest seq",
@@ -42,15 +43,42 @@ SCREENS = {
 }
 
 
+# By the key after "g".
+HEADINGS = {
+    "o": "Overview",
+    "t": "Topics",
+    "q": "Queues",
+    "g": "Consumer groups",
+    "r": "Routers and routes",
+    "p": "Pipelines",
+    "l": "Live connections",
+    "s": "SQL",
+    "e": "Settings",
+}
+# What can be pressed, opened or filled but shows no outline, no box, or cannot be reached, when it has the focus.
+UNREACHABLE = """() => {
+  const found = [];
+  const wanted = "a[href], button:not(:disabled), input, select, textarea, summary, [tabindex]:not(.skip)";
+  for (const each of document.querySelectorAll(wanted)) {
+    if (!each.checkVisibility({visibilityProperty: true}) || each.id === "main") continue;
+    each.focus({focusVisible: true});
+    const style = getComputedStyle(each);
+    const ring = each.matches(":focus-visible") && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+    if (document.activeElement !== each || !ring) found.push(each.outerHTML.slice(0, 160));
+  }
+  document.activeElement.blur();
+  return found;
+}"""
 SHIFTS = """window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((each) => {
     if (!each.hadRecentInput) window.shift += each.value; })).observe({type: 'layout-shift', buffered: true});"""
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
 
 
-def serious_findings(page: Page) -> list[str]:
-    """What axe finds in the page. The page must bypass the policy, which refuses the script of axe."""
-    page.evaluate(AXE)
-    report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+def serious_findings(page: Page, part: str = "html") -> list[str]:
+    """What axe finds in a part of the page. The page must bypass the policy, which refuses the script of axe."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    report = page.evaluate("(part) => axe.run(part, {resultTypes: ['violations'], preload: false})", part)
     return [
         f"{violation['id']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
         for violation in report["violations"]
@@ -59,21 +87,30 @@ def serious_findings(page: Page) -> list[str]:
 
 
 def check_screen(page: Page, address: str, width: int) -> None:
-    """The screen shows its data, has a heading, fits the page, does not move while it loads, and axe finds nothing."""
+    """The screen shows its data, has a heading, fits the page, does not move while it loads, axe finds nothing, and the focus shows."""
     expect(page.locator("main")).to_contain_text(SCREENS[address])
     expect(page.locator("h1").first).to_be_visible()
     assert page.url.endswith(address)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("window.shift") < 0.1
     assert serious_findings(page) == []
+    assert page.evaluate(UNREACHABLE) == []
+
+
+@pytest.fixture(scope="module")
+def inspected(browser: Browser, url: str) -> Iterator[BrowserContext]:
+    """A context whose pages run axe, which the policy refuses, and count how far their content moves."""
+    context = browser.new_context(base_url=url, bypass_csp=True, viewport={"width": 1440, "height": 900})
+    context.add_init_script(SHIFTS)
+    yield context
+    context.close()
 
 
 @pytest.mark.parametrize("address", SCREENS)
 def test_screen_shows_its_data_in_both_themes_and_widths_and_survives_reload(
-    browser: Browser, url: str, address: str
+    inspected: BrowserContext, url: str, address: str
 ) -> None:
-    with watched_page(browser, url, bypass_csp=True, viewport={"width": 1440, "height": 900}) as page:
-        page.add_init_script(SHIFTS)
+    with watched(inspected, url) as page:
         page.goto(f"/#{address}")
         check_screen(page, address, 1440)
         page.set_viewport_size({"width": 390, "height": 844})
@@ -89,26 +126,25 @@ def test_axe_finds_nothing_serious_in_dialogs_menus_and_messages(browser: Browse
             page.goto("about:blank")
             page.goto("/#/topics/orders?seq=400")
             expect(page.locator("#record")).to_be_visible()
-            assert serious_findings(page) == []
             page.get_by_role("button", name="Menu").click()
-            assert serious_findings(page) == []
+            assert serious_findings(page, "#sidebar") == []
             page.get_by_role("button", name="Close the menu").click(position={"x": 380, "y": 400})
             page.get_by_role("button", name="More actions").click()
-            assert serious_findings(page) == []
+            assert serious_findings(page, ".menu:popover-open") == []
             page.get_by_role("button", name="Delete topic").click()
             expect(page.get_by_role("dialog")).to_be_visible()
-            assert serious_findings(page) == []
+            assert serious_findings(page, "dialog") == []
             page.keyboard.press("Escape")
             page.get_by_role("button", name="Send a record").click()
             page.locator("[data-role=data]").fill("not JSON")
             page.get_by_role("dialog").get_by_role("button", name="Send", exact=True).click()
             expect(page.get_by_role("alert")).to_be_visible()
-            assert serious_findings(page) == []
+            assert serious_findings(page, "dialog") == []
             page.keyboard.press("Escape")
             page.get_by_role("button", name="Theme").click()
             expect(page.locator("#toasts")).to_contain_text("Theme: light")
             assert page.evaluate("document.documentElement.dataset.theme") == "light"
-            assert serious_findings(page) == []
+            assert serious_findings(page, "#toasts") == []
             page.evaluate("localStorage.clear()")
 
 
@@ -170,22 +206,35 @@ def test_keyboard_opens_search_screens_and_rows(page: Page) -> None:
     expect(page.get_by_role("option", name="sensor.readings")).to_be_visible()
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("sensor.readings")
+    for key, heading in HEADINGS.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.locator("h1")).to_have_text(heading)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("Keyboard shortcuts")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_first_paint_takes_less_than_200_ms_on_a_machine_that_does_nothing_else(page: Page) -> None:
+def test_first_paint_takes_less_than_200_ms_on_a_machine_that_does_nothing_else(browser: Browser, url: str) -> None:
     painted = []
-    for _ in range(5):
-        page.goto("about:blank")
-        page.goto("/#/")
-        expect(page.locator("main")).to_contain_text("Needs attention")
-        painted.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    for _ in range(3):
+        with watched_page(browser, url) as page:
+            page.goto("/#/")
+            expect(page.locator("main")).to_contain_text("Needs attention")
+            painted.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+            sizes = page.evaluate(
+                "performance.getEntries().filter((e) => e.entryType === 'navigation' || e.name.includes('/console/'))"
+                ".map((e) => e.decodedBodySize)"
+            )
+            assert 20 < len(sizes) < 60
+            assert sum(sizes) < 300_000
+            # A reload asks for the page; every module is kept.
+            page.reload()
+            expect(page.locator("main")).to_contain_text("Needs attention")
+            fetched = page.evaluate(
+                "performance.getEntriesByType('resource').filter((e) => e.name.includes('/console/') && e.transferSize)"
+                ".map((e) => e.name)"
+            )
+            assert fetched == []
     assert min(painted) < MAX_FIRST_PAINT_MS * load_factor()
-    sizes = page.evaluate(
-        "performance.getEntriesByType('resource').filter((e) => e.name.includes('/console/')).map((e) => e.decodedBodySize)"
-    )
-    assert 20 < len(sizes) < 60
-    assert sum(sizes) < 300_000

@@ -62,8 +62,17 @@ function place() {
   return [path || "/", new URLSearchParams(parameters)];
 }
 
+/** The parts of a path; none when the address is not valid. */
+function decoded(parts) {
+  try {
+    return parts.map(decodeURIComponent);
+  } catch {
+    return [];
+  }
+}
+
 function match(path) {
-  const parts = path.split("/").map(decodeURIComponent);
+  const parts = decoded(path.split("/"));
   for (const [pattern, module] of SCREENS) {
     const wanted = pattern.split("/");
     if (wanted.length !== parts.length) continue;

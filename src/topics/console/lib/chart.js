@@ -14,6 +14,13 @@ const TICKS_MS = [10_000, 15_000, 30_000, 60_000];
 const MAX_TICKS = 6;
 let charts = 0;
 
+// Tops of a scale of time; half of each is a round time as well.
+const TIMES_MS = [
+  ...[1, 2, 10, 20, 30].map((seconds) => seconds * 1000),
+  ...[1, 2, 4, 10, 20, 30].map((minutes) => minutes * 60_000),
+  ...[1, 2, 4, 6, 12, 24, 48].map((hours) => hours * 3_600_000),
+];
+
 /** A round number at or above the value: the top of a scale. For counts it is even, so that its half is whole too. */
 function ceiling(value, counts) {
   if (value <= 0) return counts ? 2 : 1;
@@ -24,9 +31,9 @@ function ceiling(value, counts) {
 
 /**
  * A chart of several series over the last minutes: as many as there are samples for, five at most.
- * series: [{ label, key }]; `binary` for bytes, `counts` for whole numbers; `update(samples)` draws samples such as { ts, appended: 12 }.
+ * series: [{ label, key }]; `binary` for bytes, `counts` for whole numbers, `times` for milliseconds; `update(samples)` draws samples such as { ts, appended: 12 }.
  */
-export function lineChart({ title, series, format, binary = false, counts = false, height = 148 }) {
+export function lineChart({ title, series, format, binary = false, counts = false, times = false, height = 148 }) {
   charts += 1;
   const shade = `shade-${charts}`;
   const drawing = svg("svg", { class: "chart", height, role: "img", "aria-label": title });
@@ -52,7 +59,8 @@ export function lineChart({ title, series, format, binary = false, counts = fals
     const most = Math.max(0, ...shown.flatMap((sample) => series.map(({ key }) => sample[key] ?? 0)));
     // Bytes are shown in powers of 1024: the scale ends at a round number of the unit that is shown.
     const unit = binary && most >= 1024 ? 1024 ** Math.floor(Math.log2(most) / 10) : 1;
-    const top = ceiling(most / unit, counts) * unit;
+    const time = times && most > 500 ? TIMES_MS.find((each) => each >= most) : undefined;
+    const top = time ?? ceiling(most / unit, counts) * unit;
     const scale = [0, top / 2, top].map((value) => [value, format(value)]);
     const longest = Math.max(...scale.map(([, label]) => label.length));
     const left = Math.max(MIN_LEFT, 8 + longest * MAX_CHARACTER_WIDTH);
@@ -87,6 +95,10 @@ export function lineChart({ title, series, format, binary = false, counts = fals
         ),
       );
     });
+    if (shown.length < 2) {
+      const middle = { class: "empty-chart", x: (left + width) / 2, y: height / 4 + 4, "text-anchor": "middle" };
+      parts.push(svg("text", middle, "Drawn while this screen is open"));
+    }
     let under = last;
     if (pointer !== null && shown.length) {
       under = shown.reduce((best, each) =>
@@ -157,15 +169,17 @@ export function sparkline(values, { width = SPARK_WIDTH, height = SPARK_HEIGHT, 
     "aria-hidden": "true",
   });
   const known = values.filter((value) => value !== null && value !== undefined);
-  if (known.length < 2) return drawing;
+  // Two values are no trend yet.
+  if (known.length < 3) return drawing;
   const top = Math.max(...known) || 1;
   const x = (index) => (1 + (index / (known.length - 1)) * (width - 2)).toFixed(1);
   const y = (value) => (height - 2 - (value / top) * (height - 4)).toFixed(1);
   const path = known.map((value, index) => `${x(index)},${y(value)}`).join("L");
-  drawing.append(
-    svg("path", { class: "area", d: `M${x(0)},${height}L${path}L${x(known.length - 1)},${height}Z` }),
-    svg("path", { class: "line", d: `M${path}` }),
-  );
+  // A constant series would be a filled box.
+  if (Math.min(...known) < top * 0.8) {
+    drawing.append(svg("path", { class: "area", d: `M${x(0)},${height}L${path}L${x(known.length - 1)},${height}Z` }));
+  }
+  drawing.append(svg("path", { class: "line", d: `M${path}` }));
   return drawing;
 }
 

@@ -13,11 +13,14 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 /** 12,345 exactly. */
 export const count = (value) => (value === null || value === undefined ? "–" : whole.format(value));
 
+/** One digit after the point below 10, none for whole numbers. */
+const trimmed = (value) => (value < 10 && value % 1 ? value.toFixed(1) : value.toFixed(0));
+
 /** 12.3k: for figures that are glanced at. */
 export function short(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  if (size < 10 && size % 1) return value.toFixed(size < 1 ? 2 : 1);
+  if (size < 10 && size % 1) return String(Number(value.toFixed(size < 1 ? 2 : 1)));
   if (size < 10_000) return whole.format(value);
   if (size < 1e6) return `${(value / 1e3).toFixed(size < 1e5 ? 1 : 0)}k`;
   if (size < 1e9) return `${(value / 1e6).toFixed(size < 1e8 ? 1 : 0)}M`;
@@ -41,15 +44,18 @@ export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms === 0) return "0 ms";
   if (ms < 1) return `${ms.toFixed(2)} ms`;
-  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : ms.toFixed(0)} ms`;
+  if (ms < 1000) return `${trimmed(ms)} ms`;
   const seconds = ms / 1000;
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : seconds.toFixed(0)} s`;
+  if (seconds < 60) return `${trimmed(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  if (minutes < 60) return twoUnits(minutes, "min", Math.floor(seconds % 60), "s");
   const hours = Math.floor(minutes / 60);
-  if (hours < 48) return `${hours} h ${minutes % 60} min`;
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  if (hours < 48) return twoUnits(hours, "h", minutes % 60, "min");
+  return twoUnits(Math.floor(hours / 24), "d", hours % 24, "h");
 }
+
+/** 1 min 30 s, and 1 min rather than 1 min 0 s. */
+const twoUnits = (large, unit, rest, smaller) => (rest ? `${large} ${unit} ${rest} ${smaller}` : `${large} ${unit}`);
 
 /** A moment: the time of day today, the date as well on other days. */
 export function time(ms) {

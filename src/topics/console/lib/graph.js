@@ -6,6 +6,9 @@ const MIN_GAP = 130;
 const MAX_GAP = 280;
 const ROW = NODE_HEIGHT + 22;
 const MARGIN = 8;
+// The point of a curve at seven tenths of its parameter, as parts of its width and height.
+const LABEL_X = 0.66;
+const LABEL_Y = 0.78;
 
 /** edges: [{ from, to }]. Answers nodes with x and y, and a path for each edge; uses up to `available` pixels of width. */
 export function layout(edges, available = 0) {
@@ -50,7 +53,8 @@ export function layout(edges, available = 0) {
     return {
       edge,
       path: `M${from.x} ${from.y}C${from.x + bend} ${from.y} ${to.x - bend} ${to.y} ${to.x - 2} ${to.y}`,
-      middle: { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 },
+      // Beside the end of a curve: edges that leave one node are apart there.
+      label: { x: from.x + (from.y === to.y ? 0.5 : LABEL_X) * (to.x - from.x), y: from.y + LABEL_Y * (to.y - from.y) },
     };
   });
   const rows = Math.max(...filled.map((members) => members.length));

@@ -4,6 +4,9 @@ import { headers, post, send, topicPath } from "./api.js";
 
 const MAX_WINDOW = 2_000_000;
 const MAX_ROUNDS = 40;
+// One search reads at most this many records; the next goes on from there.
+const SEARCH_PAGE = 1000;
+const MAX_SEARCHED = 20_000;
 
 /** Up to `limit` records after `fromSeq`. */
 export function readAfter(topic, { fromSeq, fromTs, limit, filter, partition = 0 }, options) {
@@ -52,6 +55,54 @@ export async function readBefore(topic, { toSeq, limit, filter, partition = 0 },
   }
   return { records: found.slice(-limit), head_seq: page?.head_seq ?? 0, earliest_seq: page?.earliest_seq ?? 1 };
 }
+
+const holds = (record, text) =>
+  JSON.stringify([record.data, record.$tag, record.$node, record.meta]).toLowerCase().includes(text);
+
+/**
+ * The last `limit` records up to `toSeq` that hold the text in data, tag, node or meta. `low` is the first seq that was looked at:
+ * a search of older records goes on below it.
+ */
+export async function searchBefore(topic, { text, toSeq, limit, ...where }, options) {
+  let low = toSeq + 1;
+  let searched = 0;
+  let found = [];
+  let page;
+  do {
+    page = await readBefore(topic, { toSeq: low - 1, limit: SEARCH_PAGE, ...where }, options);
+    found = [...page.records.filter((each) => holds(each, text)), ...found];
+    searched += page.records.length;
+    low = page.records[0]?.$seq ?? page.earliest_seq;
+  } while (low > page.earliest_seq && found.length < limit && searched < MAX_SEARCHED);
+  if (found.length > limit) low = found.at(-limit).$seq;
+  return { ...page, records: found.slice(-limit), low };
+}
+
+/** Up to `limit` records after `fromSeq` that hold the text; `high` is the last seq that was looked at. */
+export async function searchAfter(topic, { text, fromSeq, fromTs, limit, ...where }, options) {
+  let high = fromSeq ?? 0;
+  let since = fromTs;
+  let searched = 0;
+  let found = [];
+  let page;
+  do {
+    page = await readAfter(topic, { fromSeq: high, fromTs: since, limit: SEARCH_PAGE, ...where }, options);
+    found = [...found, ...page.records.filter((each) => holds(each, text))];
+    searched += page.records.length;
+    high = page.next_from_seq;
+    since = undefined;
+  } while (high < page.head_seq && found.length < limit && searched < MAX_SEARCHED);
+  if (found.length > limit) high = found[limit - 1].$seq;
+  return { ...page, records: found.slice(0, limit), high };
+}
+
+/** Records as lines of JSON; numbers keep their digits. */
+export const jsonLines = (records) =>
+  records
+    .map(({ $seq, $ts, $tag, $node, meta, data }) =>
+      JSON.stringify({ seq: $seq, ts: $ts, tag: $tag, node: $node, meta, data }),
+    )
+    .join("\n") + "\n";
 
 /** The payload of one record as it was sent, byte for byte: numbers keep their digits. */
 export async function rawData(topic, seq, partition, signal) {

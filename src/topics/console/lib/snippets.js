@@ -27,6 +27,9 @@ export const historyAs = (topic) => ({
 
 const SINGLE = /^[\w.:-]+$/;
 const sqlName = (name) => (SINGLE.test(name) && !/[:.-]/.test(name) ? name : `"${name}"`);
+const sqlText = (text) => `'${text.replaceAll("'", "''")}'`;
+
+export const dropGroup = (topic, group) => `DROP CONSUMER GROUP ${sqlText(group)} ON ${sqlName(topic)}`;
 
 export function readAs(topic, seq, partition, key) {
   const body = { from_seq: seq - 1, limit: 1, include_tags: true, ...(partition ? { partition } : {}) };

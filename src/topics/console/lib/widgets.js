@@ -72,6 +72,13 @@ export async function copy(text) {
   }
 }
 
+/** Let the browser save a text as a file. */
+export function download(name, type, text) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
 /** What a list shows when it has nothing: what it is, and a line that works when it is pasted. */
 export function empty(title, text, ...lines) {
   return h(

@@ -6,9 +6,9 @@ import { confirmDestroy, openDialog } from "../lib/dialog.js";
 import { h, replace, setText } from "../lib/dom.js";
 import { ago, count, duration, plural, short, time } from "../lib/format.js";
 import { me } from "../lib/session.js";
-import { curl } from "../lib/snippets.js";
+import { curl, dropGroup } from "../lib/snippets.js";
 import { dataTable } from "../lib/table.js";
-import { action, card, empty, field, figures, select, tag, toast } from "../lib/widgets.js";
+import { action, card, empty, field, figures, moreActions, select, tag, toast } from "../lib/widgets.js";
 
 export const title = ({ topic, group }) => (group ? `${group} of ${topic}` : "Groups");
 
@@ -113,6 +113,7 @@ async function openGroup(screen, { topic, group: id }) {
     title: "Lag in time",
     series: [{ label: "Behind", key: "lag_ms" }],
     format: duration,
+    times: true,
     height: 140,
   });
   const partitions = dataTable({
@@ -176,6 +177,10 @@ async function openGroup(screen, { topic, group: id }) {
         "div",
         { class: "actions" },
         action("Seek", { kind: "primary", scope: "read+write", name: topic, run: () => seek(topic, id, () => run()) }),
+        moreActions(
+          "More actions",
+          action("Drop group", { kind: "danger", scope: "delete", name: topic, run: () => drop(screen, topic, id) }),
+        ),
       ),
     ),
     numbers.node,
@@ -212,6 +217,21 @@ async function openGroup(screen, { topic, group: id }) {
     partitions.update(group.partitions);
     members.update(group.members);
   }, 1500);
+}
+
+async function drop(screen, topic, id) {
+  const { groups } = await get(`/api/groups${query({ topic, group: id })}`, { signal: screen.signal });
+  const { partitions = [], members = [] } = groups[0] ?? {};
+  await confirmDestroy(`Drop the group ${id} of ${topic}`, {
+    what: `This forgets ${plural(partitions.length, "position")} and ends ${plural(members.length, "session")}. Records stay. A consumer that still runs begins a new group with its next poll.`,
+    name: id,
+    label: "Drop group",
+    run: async () => {
+      await post("/api/sql", { sql: dropGroup(topic, id) });
+      toast(`Dropped the group ${id} of ${topic}.`);
+      screen.navigate("#/groups");
+    },
+  });
 }
 
 async function seek(topic, id, done) {

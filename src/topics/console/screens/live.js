@@ -8,7 +8,7 @@ import { me } from "../lib/session.js";
 import { dataTable } from "../lib/table.js";
 import { action, empty, select, tag, toast } from "../lib/widgets.js";
 
-const KINDS = { watch: "Watch stream", socket: "WebSocket", work: "Work stream", session: "Session without a stream" };
+const KINDS = { watch: "Watch stream", socket: "WebSocket", work: "Work stream", session: "Idle session" };
 
 export const title = () => "Live";
 

@@ -48,6 +48,7 @@ export async function open(screen) {
       { label: "Sync of the log, mean", key: "sync_ms" },
     ],
     format: duration,
+    times: true,
   });
   const written = lineChart({
     title: "Log bytes per second",

@@ -171,8 +171,8 @@ function draw(place, routers, routes) {
   );
   const labels = links
     .filter(({ edge }) => edge.label)
-    .map(({ edge, middle }) =>
-      svg("text", { class: "edge-label", x: middle.x, y: middle.y - 7, "text-anchor": "middle" }, edge.label),
+    .map(({ edge, label }) =>
+      svg("text", { class: "edge-label", x: label.x, y: label.y - 7, "text-anchor": "middle" }, edge.label),
     );
   const parts = [...lines, ...labels];
   for (const node of nodes) {

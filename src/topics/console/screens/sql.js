@@ -4,7 +4,7 @@ import { post } from "../lib/api.js";
 import { h, replace, setText } from "../lib/dom.js";
 import { duration, plural, time } from "../lib/format.js";
 import { dataTable } from "../lib/table.js";
-import { action, card, copy, errorBox, toast } from "../lib/widgets.js";
+import { action, card, copy, download, errorBox } from "../lib/widgets.js";
 
 const STORED = "topics.sql";
 const MAX_HISTORY = 50;
@@ -68,16 +68,16 @@ export async function open(screen) {
       setText(status, "Failed");
       replace(output, h("div", { class: "card-body" }, errorBox(error)));
     }
+    copyCsv.refresh();
+    saveCsv.refresh();
   }
-  const download = () => {
-    if (!result) {
-      toast("Run a statement first.", "bad");
-      return;
-    }
-    const url = URL.createObjectURL(new Blob([toCsv(result)], { type: "text/csv" }));
-    h("a", { href: url, download: "topics.csv" }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
-  };
+  // Buttons that need a result.
+  const noResult = () => (result ? "" : "Run a statement first.");
+  const copyCsv = action("Copy CSV", { unless: noResult, run: () => copy(toCsv(result)) });
+  const saveCsv = action("Download CSV", {
+    unless: noResult,
+    run: () => download("topics.csv", "text/csv", toCsv(result)),
+  });
   const put = (text) => {
     editor.value = text;
     editor.focus();
@@ -120,10 +120,7 @@ export async function open(screen) {
         }),
         card("Result", {
           id: "result",
-          actions: [
-            action("Copy CSV", { run: () => (result ? copy(toCsv(result)) : toast("Run a statement first.", "bad")) }),
-            action("Download CSV", { run: download }),
-          ],
+          actions: [copyCsv, saveCsv],
           body: output,
         }),
       ),

@@ -25,7 +25,7 @@ export async function archiveTab(state) {
     ],
     empty: () => empty("Nothing is copied yet", "The table is filled by a running pipeline: `topics pipeline run`."),
   });
-  const facts = h("div", { class: "card-body" });
+  const facts = h("div", { class: "card-body facts" });
   const history = historyAs(name);
   const reading = h(
     "div",

@@ -2,21 +2,23 @@
 
 import { get, post, put, topicPath } from "../lib/api.js";
 import { confirmDestroy, openDialog } from "../lib/dialog.js";
-import { h, replace } from "../lib/dom.js";
-import { bytes, count, plural } from "../lib/format.js";
+import { h, replace, setText } from "../lib/dom.js";
+import { bytes, count, duration, plural } from "../lib/format.js";
 import { action, card, check, field, select, toast } from "../lib/widgets.js";
 
 const NUMBERS = {
   ttl_ms: ["Keep for (ms)", "0 for no limit"],
   cap_records: ["Cap of records", "0 for no cap"],
   cap_bytes: ["Cap of bytes", "0 for no cap"],
-  idempotency_window_ms: ["Idempotency window (ms)", "How long keys are remembered"],
+  idempotency_window_ms: ["Idempotency window (ms)", "Keys are remembered"],
 };
 const QUEUE_NUMBERS = {
   lease_ms: ["Lease (ms)", "100 to 86,400,000"],
   max_deliveries: ["Deliveries before dead letter", "0 for no limit"],
   claim_jitter_ms: ["Claim window (ms)", "At most 5,000"],
 };
+// How a number is shown beside its hint, by the unit at the end of its name.
+const READINGS = { ms: duration, bytes };
 const FLAGS = {
   auto_create: "Writes may create it",
   auto_priority: "Automatic priority",
@@ -28,12 +30,20 @@ export async function configTab(state) {
   const { config } = await get(`${topicPath(name)}?touch=false`, { signal: screen.signal });
   const queue = config.type === "queue";
   const controls = {};
-  const number = ([key, [label, hint]]) =>
-    field(
-      label,
-      (controls[key] = h("input", { type: "number", min: "0", value: String(config[key]), name: key })),
-      hint,
-    );
+  const number = ([key, [label, hint]]) => {
+    const control = h("input", { type: "number", min: "0", value: String(config[key]), name: key });
+    controls[key] = control;
+    const node = field(label, control, hint);
+    const read = READINGS[key.split("_").at(-1)];
+    const explain = () =>
+      setText(
+        node.querySelector(".hint"),
+        read && control.value > 0 ? `${read(Number(control.value))}. ${hint}` : hint,
+      );
+    control.addEventListener("input", explain);
+    explain();
+    return node;
+  };
   const flag = ([key, label]) =>
     check(label, (controls[key] = h("input", { type: "checkbox", checked: config[key], name: key })));
   controls.durability = select(

@@ -4,7 +4,7 @@ import { get } from "../lib/api.js";
 import { h, replace, setText } from "../lib/dom.js";
 import { count, time } from "../lib/format.js";
 import { jsonTree, oneLine } from "../lib/json.js";
-import { rawData, readAfter, readBefore } from "../lib/records.js";
+import { jsonLines, rawData, readAfter, readBefore, searchAfter, searchBefore } from "../lib/records.js";
 import { forbidden, me } from "../lib/session.js";
 import { curl, historyAs, readAs } from "../lib/snippets.js";
 import { dataTable } from "../lib/table.js";
@@ -12,6 +12,7 @@ import {
   action,
   card,
   copyButton,
+  download,
   empty,
   errorBox,
   pairs,
@@ -55,6 +56,12 @@ export async function recordsTab(state) {
     "aria-label": "Tag",
     value: screen.value("tag"),
   });
+  const contains = h("input", {
+    type: "search",
+    placeholder: "Search data",
+    "aria-label": "Search data, tag, node and meta",
+    value: screen.value("q"),
+  });
   const detail = h("div", { class: "detail" });
   const position = h("span", { class: "muted small num" }, "\u00a0");
   const table = dataTable({
@@ -73,8 +80,8 @@ export async function recordsTab(state) {
     rowClass: (each) => (String(each.$seq) === screen.value("seq") ? "selected" : ""),
     onRow: (each) => choose(each.$seq),
     empty: () =>
-      filter.value || seq.value || at.value
-        ? empty("No records here", "No record in this range matches. Change the tag, or begin at an earlier seq.")
+      filter.value || contains.value || seq.value || at.value
+        ? empty("No records here", "No record in this range matches. Change the filter, or begin at an earlier seq.")
         : empty(
             "This topic holds no records",
             "Send one with the button above, or from a shell:",
@@ -87,6 +94,9 @@ export async function recordsTab(state) {
           ),
   });
   let shown = [];
+  // The first and the last seq that the page covers: a search may find fewer records than it looks at.
+  let low = 1;
+  let high = 0;
   let head = 0;
   let earliest = 1;
   // Follows the end of the topic until an older page is chosen.
@@ -94,44 +104,63 @@ export async function recordsTab(state) {
   const selected = Number(screen.value("seq"));
 
   const options = { signal: screen.signal };
-  const where = () => ({ limit: PAGE, filter: filter.value.trim() || undefined, partition: Number(partition.value) });
+  const where = () => ({
+    limit: PAGE,
+    filter: filter.value.trim() || undefined,
+    text: contains.value.trim().toLowerCase() || undefined,
+    partition: Number(partition.value),
+  });
 
-  async function load(read) {
-    const page = await read();
+  /** Read a page in one direction, `place` says from where; with a text, search for it. */
+  async function load(read, search, place) {
+    const asked = { ...where(), ...place };
+    if (asked.text) setText(position, "Searching");
+    const page = await (asked.text ? search : read)(name, asked, options);
     head = page.head_seq;
     earliest = page.earliest_seq;
     shown = page.records;
+    low = page.low ?? shown[0]?.$seq ?? (place.toSeq ?? head) + 1;
+    high = page.high ?? (asked.text ? place.toSeq : shown.at(-1)?.$seq) ?? 0;
     table.update([...shown].reverse());
-    setText(
-      position,
-      shown.length
-        ? `${count(shown[0].$seq)} to ${count(shown.at(-1).$seq)} of ${count(earliest)} to ${count(head)}`
-        : `head ${count(head)}`,
-    );
+    setText(position, describe(asked.text));
+    save.refresh();
   }
-  const latest = () =>
-    load(() => readBefore(name, { toSeq: Math.max(head, headOf(state, partition.value)), ...where() }, options));
+  const describe = (text) =>
+    text
+      ? `${count(shown.length)} found in ${count(low)} to ${count(Math.min(high, head))} of ${count(earliest)} to ${count(head)}`
+      : shown.length
+        ? `${count(low)} to ${count(high)} of ${count(earliest)} to ${count(head)}`
+        : `head ${count(head)}`;
+  const before = (toSeq) => load(readBefore, searchBefore, { toSeq });
+  const after = (place) => load(readAfter, searchAfter, place);
+  const latest = () => before(Math.max(head, headOf(state, partition.value)));
   const older = () => {
     newest = false;
-    return load(() => readBefore(name, { toSeq: (shown[0]?.$seq ?? head + 1) - 1, ...where() }, options));
+    return before(low - 1);
   };
-  const newer = () => {
-    const last = shown.at(-1)?.$seq ?? 0;
-    return load(() => readAfter(name, { fromSeq: last, ...where() }, options)).then(() =>
-      shown.length < PAGE ? ((newest = true), latest()) : null,
-    );
+  const newer = async () => {
+    await after({ fromSeq: high });
+    if (shown.length < PAGE && !where().text) {
+      newest = true;
+      await latest();
+    }
   };
+  const save = action("Download", {
+    title: "The records that are listed, as lines of JSON",
+    unless: () => (shown.length ? "" : "No records are listed."),
+    run: () => download(`${name}.jsonl`, "application/jsonl", jsonLines(shown)),
+  });
   const begin = async () => {
     screen.setValues({
       from: seq.value,
       at: at.value,
       tag: filter.value.trim(),
+      q: contains.value.trim(),
       partition: partition.value === "0" ? "" : partition.value,
     });
     newest = !seq.value && !at.value;
-    if (at.value) await load(() => readAfter(name, { fromTs: new Date(at.value).getTime(), ...where() }, options));
-    else if (seq.value)
-      await load(() => readAfter(name, { fromSeq: Math.max(0, Number(seq.value) - 1), ...where() }, options));
+    if (at.value) await after({ fromTs: new Date(at.value).getTime() });
+    else if (seq.value) await after({ fromSeq: Math.max(0, Number(seq.value) - 1) });
     else await latest();
   };
   const safely = (work) => () => work().catch(toastError);
@@ -148,7 +177,7 @@ export async function recordsTab(state) {
   });
   showInputs();
   let timer = 0;
-  for (const control of [seq, at, filter, partition]) {
+  for (const control of [seq, at, filter, contains, partition]) {
     control.addEventListener("change", safely(begin));
     control.addEventListener("input", () => {
       clearTimeout(timer);
@@ -172,7 +201,7 @@ export async function recordsTab(state) {
   );
   if (selected && !seq.value) {
     newest = false;
-    await load(() => readBefore(name, { toSeq: selected + NEWER_SHOWN, ...where() }, options));
+    await before(selected + NEWER_SHOWN);
   } else await begin();
   replace(
     state.body,
@@ -186,12 +215,20 @@ export async function recordsTab(state) {
           seq,
           at,
           filter,
+          contains,
         ],
         body: h(
           "div",
           {},
           h("div", { class: "records" }, table.node),
-          h("div", { class: "card-foot" }, action("Newer", { run: newer }), action("Older", { run: older }), position),
+          h(
+            "div",
+            { class: "card-foot" },
+            action("Newer", { run: newer }),
+            action("Older", { run: older }),
+            position,
+            save,
+          ),
         ),
       }),
       detail,
@@ -199,7 +236,8 @@ export async function recordsTab(state) {
   );
   if (selected) await choose(selected);
   screen.poll(async () => {
-    if (newest && headOf(state, partition.value) !== head) await latest();
+    // A search is not repeated with every record that arrives.
+    if (newest && !where().text && headOf(state, partition.value) !== head) await latest();
   }, 1500);
 }
 

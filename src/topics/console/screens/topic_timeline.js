@@ -6,6 +6,8 @@ import { count, time } from "../lib/format.js";
 import { dataTable } from "../lib/table.js";
 import { card, empty, select, tag } from "../lib/widgets.js";
 
+// Of the 1000 units of the drawing.
+const MIN_RANGE = 6;
 const KINDS = {
   live: ["Live", "info", "can be read"],
   evicted: ["Dropped", "warn", "by a cap or their age; readers get a tombstone"],
@@ -87,9 +89,10 @@ function draw(bar, { ranges, head_seq: head }) {
     ...ranges.map(({ kind, first_seq: first, last_seq: last }) =>
       svg("rect", {
         class: `range-${kind}`,
-        x: x(first),
+        // A short range is widened, within the drawing, so that it can be seen.
+        x: Math.min(x(first), 1000 - MIN_RANGE),
         y: 0,
-        width: Math.max(1, x(last + 1) - x(first)),
+        width: Math.max(MIN_RANGE, x(last + 1) - x(first)),
         height: 28,
       }),
     ),

@@ -33,6 +33,7 @@ INDEX = b"/console/index.html"
 MAIN = b"/console/app.js"
 STYLES = b"/console/styles.css"
 THEME = b"/console/theme.js"
+ICON = b"/console/favicon.svg"
 MEDIA_TYPES = {
     ".html": HTML_UTF_8.encode(),
     ".js": b"text/javascript; charset=utf-8",
@@ -90,6 +91,7 @@ def _page(bodies: dict[bytes, bytes]) -> tuple[bytes, bytes]:
     preloads = b"".join([b'\n    <link rel="modulepreload" href="%b" />' % versioned for versioned in modules.values()])
     page = bodies[INDEX]
     for link, inline in (
+        (b'href="%b"' % ICON, b'href="%b?v=%b"' % (ICON, _version(bodies[ICON]))),
         (b'<link rel="stylesheet" href="%b" />' % STYLES, b"<style>%b</style>" % bodies[STYLES]),
         (b'<script src="%b"></script>' % THEME, b"<script>%b</script>" % bodies[THEME]),
         (
