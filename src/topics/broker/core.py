@@ -196,9 +196,12 @@ class Core:
             return
         if fact is not None:
             apply(self.state, fact)
-            self.tidy_tags(partition)
-            lsn = self.committer.note(fact)
-            self.removal.collect_dropped(partition, lsn)
+            self.records_removed(partition, self.committer.note(fact))
+
+    def records_removed(self, partition: Partition, lsn: int) -> None:
+        """The fact at `lsn` has removed records: free what they used."""
+        self.tidy_tags(partition)
+        self.removal.collect_dropped(partition, lsn)
 
     def tidy_tags(self, partition: Partition) -> None:
         """Update the tag index in slices; the first search would have to do it otherwise."""

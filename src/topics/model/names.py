@@ -10,10 +10,6 @@ _TOPIC = re.compile(TOPIC_PATTERN)
 _ROUTER = re.compile(ROUTER_PATTERN)
 
 
-def is_topic_name(name: str) -> bool:
-    return _TOPIC.fullmatch(name) is not None
-
-
 def check_topic_name(name: str, what: str = "topic") -> str:
     if _TOPIC.fullmatch(name) is None:
         raise InvalidRequest(f"invalid {what} name: 1 to 255 of A-Z a-z 0-9 . _ : -, starting with a letter or digit")

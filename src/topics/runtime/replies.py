@@ -18,6 +18,11 @@ def internal_error() -> TopicsError:
     return TopicsError("internal error; the server's log has the details")
 
 
+def error_of(error: BaseException) -> TopicsError:
+    """What the client gets: the error itself, or an internal error for an exception that no request should cause."""
+    return error if isinstance(error, TopicsError) else internal_error()
+
+
 def ignore(*_: object) -> None:
     """The callback of a caller that needs none."""
 

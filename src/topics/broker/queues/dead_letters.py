@@ -16,6 +16,7 @@ from topics.model.config import DEFAULT_CONFIG
 from topics.model.dead_letter_meta import with_origin
 from topics.model.errors import TopicsError
 from topics.model.facts import DeadLettered, Fact, TopicCreated
+from topics.runtime.replies import ignore
 
 
 def move(core: Core, topic: Topic, partition: Partition, seqs: list[int], done: Callable[[int], None]) -> None:
@@ -33,7 +34,7 @@ def move(core: Core, topic: Topic, partition: Partition, seqs: list[int], done: 
         return
     for each in (topic.name, name):
         # While one of the topics is being created, changed or deleted: run again when that is decided.
-        if core.parked(each, lambda: move(core, topic, partition, seqs, done), _ignore):
+        if core.parked(each, lambda: move(core, topic, partition, seqs, done), ignore):
             return
     # They were set aside in the order in which they were returned; a delete needs ascending seqs.
     alive = sorted([seq for seq in seqs if partition.is_live(seq)])
@@ -110,7 +111,3 @@ def _submit(
 def _leases(partition: Partition) -> Leases:
     assert partition.leases is not None
     return partition.leases
-
-
-def _ignore(_error: TopicsError) -> None:
-    pass

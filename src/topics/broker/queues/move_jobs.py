@@ -7,8 +7,7 @@ A crash leaves all of it or nothing: no job is lost and none exists twice. Dead 
 from collections.abc import Callable, Sequence
 
 from topics.broker.core import Core
-from topics.broker.log.commit import FactCommit
-from topics.broker.topics.append import Append, decide_append
+from topics.broker.topics.append import decide_append
 from topics.broker.topics.append_with_facts import AppendWithFacts
 from topics.engine.leases.lease import seqs_bytes
 from topics.engine.partitions.partition import Partition
@@ -17,6 +16,7 @@ from topics.model.errors import TopicsError
 from topics.model.facts import Deleted, Fact
 from topics.model.records.batch import Batch
 from topics.model.records.page import SEPARATOR, Page, column, page_datas, page_size
+from topics.runtime.replies import ignore
 
 # The largest commit. More jobs are moved by several commits, one after the other, so that each is applied quickly.
 MAX_MOVE_RECORDS = 250
@@ -55,7 +55,7 @@ def move_jobs(
     core.committer.check_writable()
     # The copies have a frame of their own, after the writes of this turn and before later ones.
     core.close_group(target.partitions[0])
-    group = decide_append(core, target, _copies(partition, seqs, new_meta), _ignore)
+    group = decide_append(core, target, _copies(partition, seqs, new_meta), ignore)
     core.close_group(target.partitions[0])
     assert group is not None
     if created:
@@ -63,10 +63,6 @@ def move_jobs(
     deleted = Deleted(topic.id, partition.number, seqs_bytes(seqs))
     # Records of an ephemeral topic are not in the log, and neither are their deletes.
     logged: list[Fact] = [] if topic.config.durability == "ephemeral" else [deleted]
-
-    def applied(commit: FactCommit) -> None:
-        core.tidy_tags(partition)
-        core.removal.collect_dropped(partition, commit.lsn)
 
     def rolled_back() -> None:
         if created:
@@ -81,7 +77,7 @@ def move_jobs(
         after=[*logged, *facts()],
         unlogged=[] if logged else [deleted],
         partition=partition,
-        after_apply=applied,
+        after_apply=lambda commit: core.records_removed(partition, commit.lsn),
         rollback=rolled_back,
         release=(lambda: core.release(target.name)) if created else None,
     )
@@ -105,7 +101,3 @@ def _copies(partition: Partition, seqs: list[int], new_meta: Callable[[int, byte
     data = SEPARATOR.join(columns[0])
     metas, nodes, tags = [SEPARATOR.join(each) if any(each) else None for each in columns[1:]]
     return Batch(len(seqs), data, metas, nodes, tags, page_size(len(seqs), data, metas, nodes, tags))
-
-
-def _ignore(_outcome: Append | TopicsError) -> None:
-    pass

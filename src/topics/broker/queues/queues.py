@@ -108,9 +108,6 @@ class Queues:
     def topics(self) -> list[Topic]:
         return [topic for topic in self._core.state.topics.values() if topic.config.type == "queue"]
 
-    def leases_in_flight(self) -> int:
-        return sum([self.stats(topic).in_flight for topic in self.topics()])
-
     def refresh(self, topic: Topic, partition: Partition, leases: Leases) -> int:
         """Evict expired records and end expired leases. Return the current time."""
         core = self._core

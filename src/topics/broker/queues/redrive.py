@@ -16,7 +16,7 @@ from topics.engine.queues.redrive import DeadLetters, MayTouch, WantedLetters, f
 from topics.engine.topics.topic import Topic
 from topics.model.dead_letter_meta import without_origin
 from topics.model.errors import TopicsError, topic_not_found
-from topics.runtime.replies import send
+from topics.runtime.replies import error_of, send
 
 
 class RedriveResult(Struct):
@@ -38,7 +38,7 @@ def redrive(
 
     def found(letters: DeadLetters, error: BaseException | None) -> None:
         if error is not None:
-            send(reply, error if isinstance(error, TopicsError) else TopicsError("internal error"))
+            send(reply, error_of(error))
         elif dry_run:
             counts = {queue: len(seqs) for queue, seqs in letters.by_queue.items()}
             send(reply, RedriveResult(counts, letters.skipped, letters.remaining))

@@ -18,7 +18,7 @@ from topics.engine.topics.topic import Topic
 from topics.model.errors import TopicsError, topic_not_found
 from topics.model.facts import DeletedBelow
 from topics.model.records.match import TagMatch
-from topics.runtime.replies import internal_error, send
+from topics.runtime.replies import error_of, send
 
 DeleteReply = Callable[["RecordsGone | TopicsError"], None]
 
@@ -74,13 +74,12 @@ class TagDeletes:
             core.slices.run(partition.forget_tags(match), lambda _, __: self._next(topic, partition))
 
         def selected(selection: Selection, error: BaseException | None) -> None:
-            if isinstance(error, TopicsError):
-                over(error)
-            elif error is not None:
-                over(internal_error())
-                raise error
-            else:
+            if error is None:
                 commit(selection)
+                return
+            over(error_of(error))
+            if not isinstance(error, TopicsError):
+                raise error
 
         def commit(selection: Selection) -> None:
             if core.parked(topic.name, lambda: commit(selection), over):
@@ -96,10 +95,8 @@ class TagDeletes:
 
     def _count(self, topic: Topic, partition: Partition, match: TagMatch, bound: int, reply: DeleteReply) -> None:
         def selected(selection: Selection, error: BaseException | None) -> None:
-            if error is None:
-                send(reply, RecordsGone(topic, partition, selection.count, 0.0))
-            else:
-                send(reply, error if isinstance(error, TopicsError) else internal_error())
+            outcome = RecordsGone(topic, partition, selection.count, 0.0) if error is None else error_of(error)
+            send(reply, outcome)
             self._next(topic, partition)
 
         self._core.slices.run(partition.select(match, bound), selected)
@@ -122,14 +119,16 @@ def commit_delete(
     assert fact is not None
     is_fsync = topic.config.durability == "fsync"
 
-    def applied(commit: FactCommit) -> None:
-        core.tidy_tags(partition)
-        core.removal.collect_dropped(partition, commit.lsn)
-
     def answer(error: TopicsError | None) -> None:
         reply(error or RecordsGone(topic, partition, commit.result, commit.sync_ms if is_fsync else 0.0))
 
-    commit = FactCommit([fact], answer, partition=partition, sync=is_fsync, after_apply=applied)
+    commit = FactCommit(
+        [fact],
+        answer,
+        partition=partition,
+        sync=is_fsync,
+        after_apply=lambda commit: core.records_removed(partition, commit.lsn),
+    )
     commit.prepared = selection
     if topic.config.durability == "ephemeral":
         commit.apply(core.state)

@@ -104,10 +104,6 @@ class Feed:
         # Places that may have a frame. The one that had the last frame is at the end.
         self._waiting: dict[Place, None] = {}
 
-    @property
-    def is_open(self) -> bool:
-        return self._on_news is not None
-
     def add(self, topic: Topic, from_seq: int, subscription: Subscription, partition: int = 0) -> Place:
         """Read this topic too, after `from_seq`. Replaces the place of a topic that is in the feed already."""
         if topic.name in self.places:

@@ -240,8 +240,7 @@ def delete(
         for router in routers:
             router_removed(router)
         for partition in topic.partitions:
-            core.removal.collect_dropped(partition, commit.lsn)
-            core.tidy_tags(partition)
+            core.records_removed(partition, commit.lsn)
         core.wake(topic)
 
     core.busy[name] = []

@@ -43,10 +43,6 @@ class Quotas:
         self._evict = evict
         self._swept_ms = 0
 
-    def has_none(self, config: TopicConfig) -> bool:
-        """Nothing limits how much the topic holds: a write needs no decision."""
-        return not (config.cap_records or config.cap_bytes or self._max_total_bytes)
-
     def takes_all(self, config: TopicConfig) -> bool:
         """No write to the topic is ever refused, because it has no quota or evicts its oldest records."""
         return not self._max_total_bytes and not _rejects(config)

@@ -157,20 +157,6 @@ def part(page: Page, start: int, stop: int) -> Page:
     )
 
 
-def pick(page: Page, positions: list[int]) -> Page:
-    """The records at these positions, in this order, as a page of their own; its seqs run on from the first."""
-    times = page_times(page)
-    return make_page(
-        page.first_seq,
-        len(positions),
-        b"".join([times[position].to_bytes(8, "little", signed=True) for position in positions]),
-        SEPARATOR.join(_picked(page.data, positions)),
-        _joined(_picked(page.metas, positions)),
-        _joined(_picked(page.nodes, positions)),
-        _joined(_picked(page.tags, positions)),
-    )
-
-
 def split(page: Page, max_records: int) -> list[Page]:
     """The same records in pages of at most `max_records`."""
     if page.count <= max_records:
@@ -196,13 +182,6 @@ def split(page: Page, max_records: int) -> list[Page]:
             )
         )
     return pages
-
-
-def _picked(text: bytes | None, positions: list[int]) -> list[bytes]:
-    if text is None:
-        return []
-    texts = text.split(SEPARATOR)
-    return [texts[position] for position in positions]
 
 
 def _joined(texts: list[bytes]) -> bytes | None:
