@@ -43,6 +43,23 @@ def test_append_takes_json_or_plain_words_as_payloads(capsys: pytest.CaptureFixt
     assert set(records[0]) == {"$seq", "$ts", "$tag", "data"}
 
 
+@pytest.mark.parametrize("text", ['{"sku": 1', "{bad", " [1, 2"])
+def test_append_refuses_what_begins_like_json_and_is_not(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["append", "mistyped", text]) == 1
+    assert "begins like JSON but is not JSON" in capsys.readouterr().err
+    assert main(["info", "mistyped"]) == 3
+
+
+@pytest.mark.parametrize(
+    "line", ["tail t -n -5", "read t --limit -1", "read t --from-seq -3", "consume t -g g --limit x"]
+)
+def test_counts_below_zero_are_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 1
+    assert "is not a whole number of at least 0" in capsys.readouterr().err
+
+
 def test_options_may_come_between_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["append", "mixed", "--tag", "t", '"one"', "-o", "jsonl", "--", "--two"]) == 0
     assert lines(capsys) == [{"topic": "mixed", "count": 2, "last_seq": 2}]

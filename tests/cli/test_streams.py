@@ -71,6 +71,14 @@ def test_a_closed_standard_input_is_an_empty_one(url: str, tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
 
 
+def test_a_password_is_not_asked_for_without_a_terminal(url: str, tmp_path: Path) -> None:
+    done = shell("topics user add ada <&-", url, tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "topics user: no terminal to ask on; give the password on standard input, with --password-stdin\n"
+    )
+
+
 def test_closed_outputs_do_not_fail_a_command(url: str, tmp_path: Path) -> None:
     done = shell("topics append closed '1' >&- 2>&- <&-; topics info closed", url, tmp_path)
     assert done.returncode == 0

@@ -89,6 +89,14 @@ def test_requests_go_through_a_proxy(kind: str, proxy: Forwarder, url: str, topi
     client.close()
 
 
+def test_a_proxy_that_does_not_answer_is_named(kind: str) -> None:
+    client = make_client(kind, "http://topics.example:4000", proxy="http://user:secret@127.0.0.1:1")
+    with pytest.raises(ServerUnreachable, match=r"through the proxy 127\.0\.0\.1:1: ") as raised:
+        client.health()
+    assert "secret" not in str(raised.value)
+    client.close()
+
+
 def test_tls_goes_through_a_tunnel_of_the_proxy(
     kind: str, proxy: Forwarder, tls: Forwarder, certificates: Certificates, topic: str
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser
+from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser, count_argument
 from topics.cli.shared.batches import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, append_batches
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import chosen_format, print_object, write_line
@@ -18,7 +18,7 @@ from topics.model.errors import InvalidRequest
 def build_parser() -> Parser:
     parser = command_parser(
         "append",
-        "Append records. Each argument is one payload: JSON if it is JSON, a text otherwise. Without arguments every line of "
+        "Append records. Each argument is one payload: JSON if it is JSON, a text otherwise; what begins with { or [ must be JSON. Without arguments every line of "
         "standard input is one JSON payload, sent in batches no larger than the server accepts. The topic is created if "
         "it does not exist.",
         [
@@ -31,7 +31,7 @@ def build_parser() -> Parser:
     parser.add_argument("data", nargs="*", metavar="DATA")
     parser.add_argument("--tag", help="tag of every record")
     parser.add_argument("--node", help="origin of every record")
-    parser.add_argument("--partition", type=int, help="partition to write to")
+    parser.add_argument("--partition", type=count_argument, help="partition to write to")
     parser.add_argument("--partition-key", help="key whose hash selects the partition")
     add_output(parser)
     add_connection(parser)
@@ -71,7 +71,12 @@ def run(argv: list[str]) -> int:
 def _payload(text: str) -> Any:
     try:
         return msgspec.Raw(_checked(text.encode()))
-    except msgspec.MsgspecError:
+    except msgspec.MsgspecError as error:
+        if text.lstrip()[:1] in ("{", "["):
+            raise InvalidRequest(
+                f"{text!r} begins like JSON but is not JSON: {error}. A text that begins so is written as a JSON string: "
+                "'\"{...\"'"
+            ) from None
         return text
 
 

@@ -3,7 +3,15 @@
 import argparse
 from typing import Any
 
-from topics.cli.shared.arguments import Parser, add_connection, add_output, add_yes, command_parser, time_argument
+from topics.cli.shared.arguments import (
+    Parser,
+    add_connection,
+    add_output,
+    add_yes,
+    command_parser,
+    count_argument,
+    time_argument,
+)
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import chosen_format, confirm, print_object, write_line
 from topics.cli.shared.progress import Progress
@@ -25,11 +33,11 @@ def build_parser() -> Parser:
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--tag", help="records with this tag; a * at the end matches any rest")
-    parser.add_argument("--before-seq", type=int, metavar="SEQ", help="records with a smaller seq")
+    parser.add_argument("--before-seq", type=count_argument, metavar="SEQ", help="records with a smaller seq")
     parser.add_argument(
         "--before", type=time_argument, metavar="TIME", help="records older than this: -30d, 2026-11-01"
     )
-    parser.add_argument("--partition", type=int, help="delete only in this partition (default: in all)")
+    parser.add_argument("--partition", type=count_argument, help="delete only in this partition (default: in all)")
     parser.add_argument("--dry-run", action="store_true", help="count the records and delete nothing")
     add_yes(parser)
     add_output(parser)

@@ -4,7 +4,14 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser, time_argument
+from topics.cli.shared.arguments import (
+    Parser,
+    add_connection,
+    add_output,
+    command_parser,
+    count_argument,
+    time_argument,
+)
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import RecordPrinter
 from topics.client import Client, Record, Tombstone
@@ -24,13 +31,15 @@ def build_parser() -> Parser:
         ],
     )
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--from-seq", type=int, default=0, metavar="SEQ", help="records after this seq (default: all)")
+    parser.add_argument(
+        "--from-seq", type=count_argument, default=0, metavar="SEQ", help="records after this seq (default: all)"
+    )
     parser.add_argument(
         "--from", "--from-ts", dest="from_ts", type=time_argument, metavar="TIME", help="records from this time on: -1h"
     )
     parser.add_argument("--to", dest="to_ts", type=time_argument, metavar="TIME", help="records before this time")
-    parser.add_argument("--partition", type=int, help="partition to read (default 0)")
-    parser.add_argument("--limit", type=int, help="number of records after which to stop")
+    parser.add_argument("--partition", type=count_argument, help="partition to read (default 0)")
+    parser.add_argument("--limit", type=count_argument, help="number of records after which to stop")
     parser.add_argument("--data", action="store_true", help="only the payloads, as JSON; -o raw prints texts unquoted")
     parser.add_argument("--history", action="store_true", help="begin in the archive, with what is not live any more")
     parser.add_argument("-f", "--follow", action="store_true", help="continue with new records until interrupted")

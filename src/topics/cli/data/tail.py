@@ -1,7 +1,7 @@
 """`topics tail TOPIC [-f]`: the last records of a topic, and with -f the new ones."""
 
 from topics.cli.data.read import note_partitions
-from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser
+from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser, count_argument
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import RecordPrinter
 from topics.client import Client, Tombstone
@@ -14,9 +14,9 @@ def build_parser() -> Parser:
         ["topics tail orders", "topics tail orders -n 100 --data", "topics tail orders -f -o table"],
     )
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("-n", "--lines", type=int, default=10, help="number of seqs to go back (default 10)")
+    parser.add_argument("-n", "--lines", type=count_argument, default=10, help="number of seqs to go back (default 10)")
     parser.add_argument("-f", "--follow", action="store_true", help="continue with new records until interrupted")
-    parser.add_argument("--partition", type=int, help="partition to read (default 0)")
+    parser.add_argument("--partition", type=count_argument, help="partition to read (default 0)")
     parser.add_argument("--data", action="store_true", help="only the payloads, as JSON; -o raw prints texts unquoted")
     add_output(parser, "jsonl")
     add_connection(parser)

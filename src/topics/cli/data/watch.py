@@ -5,7 +5,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from topics.cli.data.read import note_partitions
-from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser
+from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser, count_argument
 from topics.cli.shared.connection import call, connect
 from topics.cli.shared.output import RecordPrinter
 from topics.client import Client, TopicDeleted, WatchedRecord, WatchedTombstone
@@ -33,8 +33,8 @@ def build_parser() -> Parser:
         "--prefix", action="append", default=[], help="all topics whose name begins with this; repeatable"
     )
     parser.add_argument("--all", action="store_true", help="begin with the records that the topics hold now")
-    parser.add_argument("--partition", type=int, help="partition of each topic to follow (default 0)")
-    parser.add_argument("--limit", type=int, help="number of records after which to stop")
+    parser.add_argument("--partition", type=count_argument, help="partition of each topic to follow (default 0)")
+    parser.add_argument("--limit", type=count_argument, help="number of records after which to stop")
     parser.add_argument("--data", action="store_true", help="only the payloads")
     add_output(parser, "jsonl")
     add_connection(parser)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from topics.cli.files.formats import FORMATS, read_file
-from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser
+from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser, count_argument
 from topics.cli.shared.batches import MAX_BATCH_RECORDS, append_batches
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import chosen_format, print_object, write_line
@@ -31,7 +31,9 @@ def build_parser() -> Parser:
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--format", choices=FORMATS, help="format, if the name of the file does not tell it")
     parser.add_argument("--payloads", action="store_true", help="each JSON line is a payload, not a record")
-    parser.add_argument("--skip", type=int, default=0, metavar="COUNT", help="records at the beginning to leave out")
+    parser.add_argument(
+        "--skip", type=count_argument, default=0, metavar="COUNT", help="records at the beginning to leave out"
+    )
     add_output(parser)
     add_connection(parser)
     return parser

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser
+from topics.cli.shared.arguments import Parser, add_connection, add_output, command_parser, count_argument
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import RecordPrinter
 from topics.client import Client, LostMessages, Record
@@ -30,7 +30,7 @@ def build_parser() -> Parser:
         metavar="START",
         help="for a new group: earliest (default), latest or an offset",
     )
-    parser.add_argument("--limit", type=int, help="number of messages after which to stop")
+    parser.add_argument("--limit", type=count_argument, help="number of messages after which to stop")
     parser.add_argument("-f", "--follow", action="store_true", help="continue with new messages until interrupted")
     parser.add_argument("--no-ack", action="store_true", help="leave the position of the group as it is")
     parser.add_argument("--member", default=None, help="name of this member of the group (default: one of its own)")

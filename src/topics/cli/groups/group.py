@@ -2,7 +2,15 @@
 
 import argparse
 
-from topics.cli.shared.arguments import Parser, Subcommands, add_connection, add_output, add_yes, command_parser
+from topics.cli.shared.arguments import (
+    Parser,
+    Subcommands,
+    add_connection,
+    add_output,
+    add_yes,
+    command_parser,
+    count_argument,
+)
 from topics.cli.shared.connection import call
 from topics.cli.shared.output import confirm, print_outcome, print_rows
 from topics.cli.shared.times import parse_time
@@ -50,7 +58,7 @@ def build_parser() -> Parser:
         each.add_argument("topic", metavar="TOPIC")
         each.add_argument("group", metavar="GROUP")
     seek.add_argument("to", metavar="TO", help="earliest, latest, an offset, or a time: -1h, 2026-11-01, milliseconds")
-    seek.add_argument("--partition", type=int, help="partition to move (default: all)")
+    seek.add_argument("--partition", type=count_argument, help="partition to move (default: all)")
     seek.add_argument("--dry-run", action="store_true", help="show what would happen and change nothing")
     add_yes(rm)
     for each in (ls, lag, seek, rm):

@@ -10,6 +10,7 @@ from topics.cli.shared.arguments import (
     add_connection,
     add_output,
     command_parser,
+    count_argument,
     duration_argument,
 )
 from topics.cli.shared.connection import call
@@ -49,8 +50,8 @@ def build_parser() -> Parser:
         "peek", "print jobs without claiming them", ["topics queue peek jobs", "topics queue peek jobs -n 1 --data"]
     )
     peek.add_argument("queue", metavar="QUEUE")
-    peek.add_argument("-n", "--lines", type=int, default=10, help="number of jobs (default 10)")
-    peek.add_argument("--partition", type=int, default=0)
+    peek.add_argument("-n", "--lines", type=count_argument, default=10, help="number of jobs (default 10)")
+    peek.add_argument("--partition", type=count_argument, default=0)
     peek.add_argument("--data", action="store_true", help="only the payloads")
     add_output(peek, "jsonl")
     claim = commands.add(
@@ -59,7 +60,7 @@ def build_parser() -> Parser:
         ["topics queue claim jobs --node me", "topics queue claim jobs --node me --max 10 --lease 5m --wait 10s"],
     )
     claim.add_argument("queue", metavar="QUEUE")
-    claim.add_argument("--max", type=int, default=1, help="number of jobs (default 1)")
+    claim.add_argument("--max", type=count_argument, default=1, help="number of jobs (default 1)")
     claim.add_argument("--lease", type=duration_argument, metavar="DURATION", help="how long they are yours")
     claim.add_argument(
         "--wait", type=duration_argument, metavar="DURATION", help="how long to wait for a job; at most 30s"
@@ -72,11 +73,11 @@ def build_parser() -> Parser:
     )
     for each in (ack, nack):
         each.add_argument("queue", metavar="QUEUE")
-        each.add_argument("seqs", nargs="+", type=int, metavar="SEQ")
+        each.add_argument("seqs", nargs="+", type=count_argument, metavar="SEQ")
         add_output(each)
     for each in (claim, ack, nack):
         each.add_argument("--node", default=default_node(), help="name of the worker (default: user and host)")
-        each.add_argument("--partition", type=int, help="partition of the jobs")
+        each.add_argument("--partition", type=count_argument, help="partition of the jobs")
     add_connection(stats, peek, claim, ack, nack)
     return parser
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from topics.cli.shared.arguments import FORMATS, Parser, add_connection, command_parser
+from topics.cli.shared.arguments import FORMATS, Parser, add_connection, command_parser, count_argument
 from topics.cli.shared.connection import call
 from topics.cli.shared.metrics import get_metrics
 from topics.cli.shared.output import console, is_terminal, print_line, print_rows, rich_table
@@ -58,7 +58,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--interval", type=float, default=1.0, metavar="SECONDS", help="time between two looks (default 1)"
     )
-    parser.add_argument("--count", type=int, help="number of screens or rows after which to end")
+    parser.add_argument("--count", type=count_argument, help="number of screens or rows after which to end")
     parser.add_argument(
         "-o", "--output", choices=FORMATS, help="format (default: a screen on a terminal, jsonl in a pipe)"
     )

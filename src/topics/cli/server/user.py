@@ -55,6 +55,8 @@ def run(argv: list[str]) -> int:
 def _password(*, from_stdin: bool) -> str:
     if from_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
+    elif not sys.stdin.isatty():
+        raise ValueError("no terminal to ask on; give the password on standard input, with --password-stdin")
     else:
         password = getpass("Password: ")
         if getpass("Again: ") != password:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from topics.cli.shared import exit_codes
 from topics.cli.shared.spelling import did_you_mean
-from topics.cli.shared.times import NEGATIVE_VALUE, parse_duration, parse_size, parse_time
+from topics.cli.shared.times import NEGATIVE_VALUE, parse_count, parse_duration, parse_size, parse_time
 
 FORMATS = ("table", "json", "jsonl", "raw", "csv")
 _INVALID_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
@@ -119,6 +119,7 @@ def _argument_type(parse: Callable[[str], int], name: str) -> Callable[[str], in
 time_argument = _argument_type(parse_time, "time")
 duration_argument = _argument_type(parse_duration, "duration")
 size_argument = _argument_type(parse_size, "size")
+count_argument = _argument_type(parse_count, "count")
 
 
 def option_strings(parser: argparse.ArgumentParser) -> list[str]:

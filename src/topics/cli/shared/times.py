@@ -1,4 +1,4 @@
-"""Times, durations and sizes as people write them.
+"""Times, durations, sizes and counts as people write them.
 
     time       -1h   now   2026-11-01   2026-11-01T12:30   2026-11-01T12:30:00+01:00   1793520000000
     duration   500   500ms   30s   5m   1h30m   7d
@@ -60,6 +60,13 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a size; write 64KB, 1.5MB, 2GiB, or a number of bytes")
     return int(float(match[1]) * UNITS_BYTES[(match[2] or "").lower()])
+
+
+def parse_count(text: str) -> int:
+    """A whole number of at least 0. Raises ValueError that says so."""
+    if not text.strip().isdecimal():
+        raise ValueError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
 
 
 def show_time(time_ms: int) -> str:

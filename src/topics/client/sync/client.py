@@ -783,7 +783,9 @@ class Client(Operations):
                 safe = call.repeatable or isinstance(error, ConnectionRefusedError)
                 if attempt >= self._settings.retry.attempts or not safe:
                     reason = str(error) or type(error).__name__
-                    raise ServerUnreachable(f"{self.url} does not answer: {reason}") from error
+                    proxy = self._settings.address.proxy
+                    via = "" if proxy is None else f" through the proxy {proxy.host}:{proxy.port}"
+                    raise ServerUnreachable(f"{self.url} does not answer{via}: {reason}") from error
                 problem = error
             wait_s = self._settings.retry.wait_s(attempt, after_s)
             log.info(
