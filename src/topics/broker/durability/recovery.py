@@ -463,7 +463,8 @@ def move_replaced_files(fs: FileSystem, state: State) -> list[str]:
     """
     moved: list[str] = []
     if state.replaced_segments:
-        in_use = {each.base for kind in (SealedSegment, PackedSegment) for each in _of_kind(state, kind)}
+        in_use = {each.base for each in _of_kind(state, SealedSegment)}
+        in_use |= {each.base for each in _of_kind(state, PackedSegment)}
         for base in sorted(state.replaced_segments - in_use):
             moved += move_segment_to_damaged(fs, base)
         state.replaced_segments &= in_use
