@@ -96,6 +96,23 @@ def test_a_table_that_cannot_be_materialised_is_named(spark: Any, client: Client
     assert current(tmp_path / "t") == {1: {"id": 1, "v": 1}}
 
 
+def test_changes_that_retention_removed_are_an_error_also_for_a_new_table(
+    spark: Any, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create(change_topic(topic), cap_records=2)
+    for ts in (1, 2, 3):
+        client.send_changes(topic, [{"op": "insert", "ts": ts, "key": {"id": ts}, "after": {"id": ts}}])
+    with pytest.raises(MaterializeError, match=rf"changes 1 to 1 of {topic}, partition 0, are gone.*--ignore-loss"):
+        materialize(spark, client, topic, tmp_path / "t", "scd1")
+    materialize(spark, client, topic, tmp_path / "t", "scd1", ignore_loss=True)
+    assert current(tmp_path / "t") == {2: {"id": 2}, 3: {"id": 3}}
+    client.delete(change_topic(topic), before_seq=3)
+    materialize(spark, client, topic, tmp_path / "deleted", "scd1", ignore_loss=True)
+    client.send_changes(topic, [{"op": "insert", "ts": 4, "key": {"id": 4}, "after": {"id": 4}}])
+    materialize(spark, client, topic, tmp_path / "t", "scd1")
+    assert sorted(current(tmp_path / "t")) == [2, 3, 4]
+
+
 def test_a_table_set_by_sql_is_a_job_of_the_pipeline(spark: Any, client: Client, topic: str, tmp_path: Path) -> None:
     table = f"shop.{topic}"
     client.put_table(table, columns={"id": "bigint", "v": "bigint"})

@@ -33,6 +33,7 @@ def _materialize(client: Client, arguments: argparse.Namespace) -> int:
     require_spark()
     from topics.spark.materialize.job import Materializer
     from topics.spark.materialize.table import Applied, MaterializeError
+    from topics.spark.pipeline.progress import reason
 
     _, token, _ = find_address(arguments.url, arguments.token, arguments.context)
 
@@ -46,6 +47,7 @@ def _materialize(client: Client, arguments: argparse.Namespace) -> int:
             arguments.delta,
             arguments.mode,
             token=token or os.environ.get("TOPICS_TOKEN") or None,
+            ignore_loss=arguments.ignore_loss,
             on_applied=show,
         )
         spark = session_of(arguments, f"topics materialize {arguments.name}")
@@ -62,16 +64,9 @@ def _materialize(client: Client, arguments: argparse.Namespace) -> int:
         while not stop.is_set() and not running.wait(POLL_S):
             pass
     except Exception as error:  # noqa: BLE001 - any error that ends the query is reported in one line
-        print(f"topics: {_reason(error)}", file=sys.stderr)
+        print(f"topics: {reason(error)}", file=sys.stderr)
         return exit_codes.USAGE
     finally:
         running.stop()
         spark.stop()
     return exit_codes.SUCCESS
-
-
-def _reason(error: Exception) -> str:
-    """The last line of an error of Spark that names one of ours; otherwise the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith(("topics.", "pyspark.errors.exceptions"))]
-    return (ours or lines or [type(error).__name__])[-1 if ours else 0]

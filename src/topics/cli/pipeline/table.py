@@ -54,6 +54,11 @@ def build_parser() -> Parser:
     )
     materialize.add_argument("--once", action="store_true", help="end when all changes there are now are applied")
     materialize.add_argument(
+        "--ignore-loss",
+        action="store_true",
+        help="leave out changes that neither the server nor an archive has; otherwise the command fails",
+    )
+    materialize.add_argument(
         "--interval-ms", type=int, default=1000, metavar="N", help="minimum time between two commits (default 1000)"
     )
     add_spark_options(materialize)

@@ -264,6 +264,14 @@ def first_at_or_after(client: Client, state: PartitionState, ts_ms: int, histori
     return histories.first_at_or_after(state.topic, state.epoch, state.partition, ts_ms, live, state.server)
 
 
+def has_lost(client: Client, topic: str, partition: int, first: int, floor: int) -> bool:
+    """Whether records from `first` up to `floor`, the first that there is, were lost: records deleted on purpose were not."""
+    if first >= floor:
+        return False
+    page: Any = client.diff(topic, first - 1, limit=1, partition=partition, include_meta=False)
+    return page.tombstone is not None
+
+
 def _position(positions: Positions | None, state: PartitionState, default: int) -> int:
     found = None if positions is None else positions.of(state.topic, state.partition)
     return default if found is None else found

@@ -16,11 +16,13 @@ from typing import Any
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from topics.client import Client
+from topics.client import Client, TopicDescription
 from topics.client.values import TableInfo
 from topics.model.errors import NotFound
 from topics.model.tables.change import change_topic
 from topics.spark import register
+from topics.spark.connector.archive_reader import Histories
+from topics.spark.connector.planning import has_lost
 from topics.spark.materialize.table import Applied, Change, MaterializedTable, MaterializeError
 from topics.spark.materialize.versions import decode_event
 from topics.spark.pipeline.job import Job, JobContext, NotYet
@@ -44,14 +46,16 @@ class Materializer:
         *,
         token: str | None = None,
         max_changes: int = DEFAULT_MAX_CHANGES,
+        ignore_loss: bool = False,
         on_applied: Callable[[Applied], None] = lambda applied: None,
     ) -> None:
-        """Raises MaterializeError when the table at the URI cannot be used."""
+        """`ignore_loss`: begin behind changes that are gone. Raises MaterializeError when the table at the URI cannot be used."""
         self._client = client
         self._token = token
         self._name = table
         self._topic = change_topic(table)
         self._max_changes = max_changes
+        self._ignore_loss = ignore_loss
         self._on_applied = on_applied
         try:
             declared = client.table(table).columns
@@ -60,21 +64,20 @@ class Materializer:
         self._table = MaterializedTable(uri, mode, self._topic, declared)
 
     def start(self, spark: Any, **trigger: Any) -> "RunningQuery":
-        """Start the query at the table's position. `availableNow=True` ends it when all present changes are applied."""
+        """Start the query at the table's position. `availableNow=True` ends it when all present changes are applied.
+
+        Raises MaterializeError when there is no change topic, or when changes from that position on are gone.
+        """
         description = self._client.describe([self._topic])[self._topic]
         if description is None:
             raise MaterializeError(f'topic "{self._topic}" does not exist: no changes of the table have been sent yet')
         epoch = description.epoch
-        positions = self._table.positions(epoch, description.heads)
-        offsets = {str(number): seq for number, seq in positions.items()}
+        offsets = {str(number): seq for number, seq in self._positions(description).items()}
         checkpoint = tempfile.mkdtemp(prefix="topics-materialize-")
         reader = spark.readStream.format("topics").option("url", self._client.url).option("subscribe", self._topic)
         if self._token:
             reader = reader.option("token", self._token)
-        if any([seq > 1 for seq in positions.values()]):
-            reader = reader.option("startingOffsets", json.dumps({self._topic: offsets}))
-        else:
-            reader = reader.option("startingOffsets", "earliest")
+        reader = reader.option("startingOffsets", json.dumps({self._topic: offsets}))
         frame = reader.option("history", "all").option("maxOffsetsPerTrigger", self._max_changes).load()
         frame = observe_records(frame, F.col("ts")).select("partition", "seq", "data")
 
@@ -89,6 +92,24 @@ class Materializer:
 
         writer = frame.writeStream.foreachBatch(apply).option("checkpointLocation", checkpoint)
         return RunningQuery(writer.queryName(f"materialize {self._name}").trigger(**trigger).start(), checkpoint)
+
+    def _positions(self, description: TopicDescription) -> dict[int, int]:
+        """The next seq of each partition. A new table begins at the first change, not at the oldest one that is left."""
+        positions = self._table.positions(description.epoch, description.heads)
+        histories = Histories([self._client])
+        for number, seq in positions.items():
+            live = description.earliest[number]
+            floor = histories.earliest(self._topic, description.epoch, number, live, 0) if seq < live else live
+            if not has_lost(self._client, self._topic, number, seq, floor):
+                continue
+            if not self._ignore_loss:
+                raise MaterializeError(
+                    f"changes {seq} to {floor - 1} of {self._name}, partition {number}, are gone: neither the server nor an "
+                    f'archive has them, and the table would lack their rows. Delete the topic "{self._topic}" and send the '
+                    "whole table again, or leave them out: topics table materialize ... --ignore-loss"
+                )
+            positions[number] = floor
+        return positions
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from topics.client.values import RouteInfo, TopicInfo
 from topics.model.errors import Conflict, InvalidRequest
 from topics.model.tables.change import change_topic
 from topics.spark.connector.archive_reader import Histories
-from topics.spark.connector.planning import PartitionState, first_at_or_after
+from topics.spark.connector.planning import PartitionState, first_at_or_after, has_lost
 from topics.spark.connector.reading import DataLoss
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.pipeline.session import activate
@@ -225,11 +225,8 @@ class Replay:
 
     def _check_loss(self, client: Client, partition: int, first: int, floor: int) -> None:
         """Raise DataLoss, or count, if changes from `first` up to `floor` were lost."""
-        if first >= floor:
+        if not has_lost(client, self._topic, partition, first, floor):
             return
-        page: Any = client.diff(self._topic, first - 1, limit=1, partition=partition, include_meta=False)
-        if page.tombstone is None:
-            return  # deleted on purpose
         if not self._ignore_loss:
             raise DataLoss(
                 f"changes {first} to {floor - 1} of {self._table}, partition {partition}, are gone: neither the server nor an "
