@@ -15,6 +15,10 @@ from typing import Any
 from bench.servers import ServerProcess, TopicsServer, topics_server, v0_server
 
 OURS = "topics"
+# A server that uses at most this much processor time in this time is idle.
+IDLE_SECONDS = 0.05
+MAX_IDLE_CPU_SECONDS = 0.01
+MAX_IDLE_WAIT_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ def run(workload: Workload, options: Options) -> dict[str, Any]:
         for _ in range(rounds):
             for name, contender in contenders.items():
                 taken[name].append(_timed(contender))
+                if len(contenders) > 1:
+                    _wait_until_idle(contender)
         memory = {name: _rss_mb(contender) for name, contender in contenders.items()}
     return {
         "group": workload.group,
@@ -113,6 +119,21 @@ def _timed(contender: Contender) -> tuple[Sample, float]:
     # A workload may restart its server; its counter then starts again.
     used = contender.server.cpu_seconds() - before if contender.server else 0.0
     return sample, max(0.0, used) * 1e6 / max(1.0, sample.operations)
+
+
+def _wait_until_idle(contender: Contender) -> None:
+    """What a server still does after its measurement, such as sealing segments, must not slow the next contender."""
+    server = contender.server
+    if server is None:
+        return
+    deadline = time.perf_counter() + MAX_IDLE_WAIT_SECONDS
+    used = server.cpu_seconds()
+    while time.perf_counter() < deadline:
+        time.sleep(IDLE_SECONDS)
+        before, used = used, server.cpu_seconds()
+        # The processor time is counted in ticks of 10 ms.
+        if used - before <= MAX_IDLE_CPU_SECONDS:
+            return
 
 
 def _rss_mb(contender: Contender) -> float | None:

@@ -274,6 +274,6 @@ WORKLOADS = [
     Workload("live", "100 records per request to 100 SSE watchers", "deliveries/s", _fan_out("SSE", 100, 100), rounds=3)
 ] + [
     Workload("live", f"write to delivery, {count:,} SSE watchers, p99", "ms", _latency("SSE", count),
-             lower_is_better=True, rounds=2)
+             lower_is_better=True, rounds=3)
     for count in (1, 100, 1000)
 ]  # fmt: skip

@@ -77,6 +77,4 @@ def _contender(server: TopicsServer, options: Options, query: str, script: str, 
     return Contender(measure, server)
 
 
-WORKLOADS = [
-    Workload("append shapes", shape, "records/s", _against_plain(shape), baseline="plain") for shape in SHAPES
-]
+WORKLOADS = [Workload("append shapes", shape, "records/s", _against_plain(shape), baseline="plain") for shape in SHAPES]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.measure import Contender, Contenders, Options, Sample, Workload, run
 from bench.report import HEADLINES, SIZING_GROUPS, Results, chart, line
+from bench.servers import ServerProcess
 from bench.workloads import ALL
 from tools.marked import marked
 from tools.reliability import counts
@@ -36,6 +37,40 @@ def test_contenders_take_turns_and_the_warm_up_round_does_not_count() -> None:
     result = run(workload(calls), Options(rounds=3))
     assert calls == ["topics", "redis"] * 4
     assert result["contenders"]["topics"] == {"median": 3.0, "low": 2.0, "high": 4.0}
+
+
+class BusyServer(ServerProcess):
+    """Uses 50 ms of processor time between any two looks at it, ten times; then it is idle."""
+
+    def __init__(self) -> None:
+        super().__init__("busy")
+        self.looks = 0
+
+    def cpu_seconds(self) -> float:
+        self.looks += 1
+        return 0.05 * min(self.looks, 10)
+
+    def rss_mb(self) -> float:
+        return 1.0
+
+
+def test_next_contender_is_measured_when_the_server_of_the_one_before_is_idle() -> None:
+    server = BusyServer()
+    looks: list[int] = []
+
+    @contextmanager
+    def contenders(options: Options) -> Iterator[Contenders]:
+        def other() -> Sample:
+            looks.append(server.looks)
+            return Sample(1.0, 1)
+
+        yield {"topics": Contender(lambda: Sample(1.0, 1), server), "redis": Contender(other)}
+
+    try:
+        run(Workload("append", "w", "records/s", contenders), Options(rounds=1))
+    finally:
+        server.remove()
+    assert looks == [11]
 
 
 def test_ratio_above_1_means_that_we_are_ahead() -> None:
