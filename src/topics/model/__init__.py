@@ -1,1 +1,1 @@
-"""Values, names, configuration and errors that every room shares. Imports nothing of ours and touches nothing outside."""
+"""Values, names, configuration and errors that all packages share. Imports no other package and does no I/O."""

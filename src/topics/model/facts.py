@@ -26,7 +26,7 @@ class SegmentInfo(Struct, array_like=True, frozen=True):
     """A sealed segment, as the log and the snapshot name it. Its files are named after topic, partition and first seq, and
     after `generation` when a repair has written them in place of damaged ones.
 
-    The batches of rows stand from byte `body_start` to `body_end` of the file and each carry a checksum in the file's
+    The batches of rows are from byte `body_start` to `body_end` of the file and each carry a checksum in the file's
     footer; `checksum` covers what is before and behind them, the footer included. `tags_checksum` covers the tag index.
     """
 
@@ -303,7 +303,7 @@ class StageApplied(Struct, array_like=True, tag=52):
 
 
 class Placed(Struct, array_like=True, frozen=True):
-    """Where the records of one stage or write of a commit stand."""
+    """The partition and the seqs of the records of one stage or write of a commit."""
 
     stage_id: str | None
     topic: str
@@ -330,7 +330,7 @@ class Fenced(Struct, array_like=True, tag=53):
 class RouterCreated(Struct, array_like=True, tag=30):
     """A router forwards the records after `cursors` (one per partition of the source) from now on.
 
-    Up to `known_to` its dest may hold copies from an earlier life of the router.
+    Up to `known_to` its dest may hold copies of an earlier router with the same name.
     """
 
     router_id: int
@@ -355,7 +355,7 @@ class RouterDeleted(Struct, array_like=True, tag=32):
 class Copy(Struct, array_like=True, gc=False):
     """What one router made of a run of its source: `count` records from `first_seq` on in its dest.
 
-    Their texts are those of the source's records; `chosen` tells which (a bit for each seq of the run, None for all) and
+    Their texts are those of the source's records; `chosen` says which (a bit for each seq of the run, None for all) and
     `how` what was changed. Where the source's records are not in the log, `pages` holds the copies themselves.
     """
 
@@ -385,7 +385,7 @@ class Forwarded(Struct, array_like=True, tag=33):
 
 
 class ChangesMarked(Struct, array_like=True, tag=60):
-    """A source of a table's changes has come this far; `digests` (8 bytes each) tell the events at this very position."""
+    """The last position that a source of a table's changes has sent; `digests` (8 bytes each) identify the events at it."""
 
     topic_id: int
     source: str

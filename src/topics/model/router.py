@@ -10,7 +10,7 @@ Guarantee = Literal["at_least_once", "exactly_once"]
 
 
 class RouterOptions(Struct, array_like=True, frozen=True):
-    """All but source and dest, which a router keeps for life."""
+    """Everything about a router that can be changed: not its source and dest."""
 
     preserve_node: bool = True
     preserve_tag: bool = True

@@ -1,4 +1,4 @@
-"""What the broker needs of the world it runs in: to go on later, and to have slow work done elsewhere.
+"""What the broker needs of its environment: the time, callbacks at a later time, and threads for slow work.
 
 The server runs it on an event loop with threads; tests run it step by step, in order, with a clock they move.
 """

@@ -55,7 +55,7 @@ class LoopRuntime:
             error: BaseException | None = None
             try:
                 result = work()
-            except BaseException as raised:  # noqa: BLE001 - handed to the one who asked
+            except BaseException as raised:  # noqa: BLE001 - passed to `done`
                 error = raised
             # The loop may have been closed meanwhile; then the result is not needed.
             with contextlib.suppress(RuntimeError):

@@ -92,12 +92,12 @@ def _step(steps: Steps[Any], done: Done) -> bool:
         next(steps)
     except StopIteration as over:
         result = over.value
-    except Exception as raised:  # noqa: BLE001 - handed to the one who asked
+    except Exception as raised:  # noqa: BLE001 - passed to `done`
         error = raised
     else:
         return False
     try:
         done(result, error)
     except Exception:
-        log.exception("exception at the end of long work; the other works go on")
+        log.exception("exception at the end of long work; the other works continue")
     return True

@@ -39,7 +39,7 @@ class BrokerBench:
         self.runtime.run()
 
     def after_kill(self) -> "BrokerBench":
-        """The process is killed and another one goes on with what it wrote."""
+        """The process is killed and another one continues with what it wrote."""
         return BrokerBench(self.disk.after_kill(), self.settings, self.limits, self.clock)
 
     def configure(self, name: str, **fields: Any) -> Topic:

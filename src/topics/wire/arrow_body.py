@@ -3,9 +3,9 @@
     data string (JSON text) | tag string | node string | meta string (JSON object) | partition integer | partition_key string
 
 Only `data` must be there. The rows are checked as an append of the same records in JSON would be. What the usual body needs is
-proven about whole columns in C++, where other threads can go on meanwhile (20,000 rows of 100 bytes: 5 ms, of which each
-row has a share of 0.1 us in Python); a body with anything unusual about it is looked at row by row, which tells what is
-wrong or puts up with it. Rows for several partitions are sorted by partition once and joined to one page for each.
+checked for whole columns in C++, where other threads run meanwhile (20,000 rows of 100 bytes: 5 ms, of which each
+row has a share of 0.1 us in Python); a body with anything unusual is checked row by row, which accepts the row or names
+what is wrong. Rows for several partitions are sorted by partition once and joined to one page for each.
 """
 
 from bisect import bisect_right

@@ -2,7 +2,7 @@
 
 Three things let a small body become a large one: compressed buffers, a dictionary whose long value many rows name, and views
 that point to the same bytes. Compressed bodies are refused (what is to be compressed is compressed as a whole, with
-`Content-Encoding`); of the other two it is counted what they stand for.
+`Content-Encoding`); for the other two the unpacked bytes are counted.
 """
 
 import struct

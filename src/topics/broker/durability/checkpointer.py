@@ -101,7 +101,7 @@ class Checkpointer:
         self._last_cut: dict[int, int] = {}
 
     def start(self, recovered: Recovered) -> None:
-        """Go on from where recovery left off."""
+        """Continue with what recovery found."""
         dropped = recovered.dropped_segments
         # Which of the two kept snapshots names which segment is not known, so each counts as naming all.
         named = [recovered.contents.bases().union(dropped)] * KEPT if recovered.next_snapshot > 1 else []

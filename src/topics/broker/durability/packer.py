@@ -80,7 +80,7 @@ class Packer:
         self._running = False
 
     def start(self, uses: dict[int, PackUse]) -> None:
-        """Go on from what recovery found."""
+        """Continue with the packs that recovery found."""
         self._uses = uses
 
     @property

@@ -81,7 +81,7 @@ class Recovered(Struct):
     wal: WalWriter
     wal_error: OSError | None
     ending: Ending
-    # Why the next start will not be able to tell a kill from a power cut.
+    # Why the next start will not be able to distinguish a kill from a power cut.
     marker_error: OSError | None
     reserve: Reserve
     next_lsn: int

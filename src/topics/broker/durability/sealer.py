@@ -210,7 +210,7 @@ class Sealer:
         self.on_over(key)
 
     def _check_full(self) -> None:
-        """Let waiting writes go on when there is room again, or be refused while sealing fails."""
+        """Let waiting writes continue when memory is free again, or be refused while sealing fails."""
         if self.full:
             failing = self._backoff.waiting
             over = self.hot_bytes > 2 * self.settings.hot_bytes

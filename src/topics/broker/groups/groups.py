@@ -57,7 +57,7 @@ __all__ = [
 
 
 class Fetched(Struct):
-    """What a group gets to see of a partition, and where it goes on."""
+    """What a group gets of a partition, and where it continues."""
 
     partition: int
     messages: list[Message]

@@ -1,6 +1,6 @@
 """Archives are set, cleared and make progress, each synced before it is answered.
 
-Progress does not make the topic busy: its readers and writers go on.
+Progress does not make the topic busy: its readers and writers continue.
 """
 
 from collections.abc import Callable

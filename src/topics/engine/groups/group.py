@@ -43,7 +43,7 @@ class Member(Struct):
     consumer_id: str
     until_ms: int
     open_polls: int = 0
-    # Names the partition it wants, and is given no other.
+    # Named the partition that it reads, and gets no other.
     fixed: bool = False
     # The partition it was served from last; the next answer begins looking behind it.
     served: int = -1

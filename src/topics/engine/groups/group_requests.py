@@ -33,7 +33,7 @@ Target = str | Offset | Timestamp
 
 
 class Seek(Struct):
-    """Where a seek puts a group in one partition, and where it stood."""
+    """Where a seek puts a group in one partition, and where the group was before."""
 
     partition: int
     before: int | None

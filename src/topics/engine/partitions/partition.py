@@ -79,7 +79,7 @@ class Partition:
         self.dropped: list[Segment] = []
         # Tag indexes of segments that were dropped, to be freed in steps.
         self._unused_tags: list[TagIndex] = []
-        # Who has which job, when this is a queue.
+        # The leases of the jobs, when this is a queue.
         self.leases: Leases | None = None
         self._totals = totals
         # Rendered pages; `reading.py` fills it.
@@ -98,7 +98,7 @@ class Partition:
         return reservation
 
     def reserve_gap(self, count: int) -> Reservation:
-        """Assign seqs to records that are lost: they take no room."""
+        """Assign seqs to records that are lost: they count for no quota."""
         gap = Reservation(self, self.next_seq, count, 0, self.last_ts)
         gap.records = 0
         self.next_seq += count
@@ -690,7 +690,7 @@ class Partition:
         return self.head_seq + 1
 
     def find(self, seq: int) -> Page | None:
-        """The page around a live record, for those who need one record rather than a range."""
+        """The page that holds this record; None when it is not live."""
         return self.segments[bisect_right(self._starts, seq) - 1].page_at(seq) if self.is_live(seq) else None
 
     def is_live(self, seq: int) -> bool:

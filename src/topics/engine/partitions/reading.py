@@ -46,7 +46,7 @@ class Tombstone(Struct, frozen=True, omit_defaults=True):
 
 
 class Read(Struct):
-    """One answer to a reader: rendered records (comma between them) and where to go on.
+    """One answer to a reader: rendered records (comma between them) and where to continue.
 
     `unfinished`: the work of one step was done before a record was found and before the end; read on from `next_from_seq`.
     """
@@ -78,7 +78,7 @@ class Run(Struct):
 
 
 class Plan(Struct):
-    """What a bulk reader gets, and where it goes on."""
+    """What a bulk reader gets, and where it continues."""
 
     runs: list[Run]
     next_from_seq: int

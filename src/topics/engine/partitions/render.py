@@ -129,8 +129,8 @@ def _lengths(page: Page) -> list[int]:
 def record_heads(first_seq: int, count: int, behind: bytes) -> tuple[bytes, int] | None:
     """The beginnings of records with these seqs, each closing the one before it, `behind` at the end of each.
 
-    Answers them as one text, and how long each is. None when they are not equally long, which happens once in the life
-    of a log for each digit of a seq, or when a seq is short.
+    Return them as one text, and the length of each. None when their lengths differ, which happens once in a log for
+    each digit of a seq, or when a seq is short.
 
     The numbers of a thousand seqs are kept as one text, so 256 heads cost 4 us.
     """

@@ -1,4 +1,4 @@
-"""A reservation: seqs and room that are assigned to a write before it is in the log.
+"""A reservation: seqs and bytes that are assigned to a write before it is in the log.
 
     partition.reserve(count, size, now_ms) -> Reservation
         |-- settle()     the records are applied, or about to be: they are not pending any more

@@ -70,7 +70,7 @@ class Segment(ABC):
         return [self.page_at(seq)]
 
     def run_at(self, seq: int, max_records: int, max_bytes: int) -> Page:
-        """A page that holds `seq`, for a reader who goes on from there with about `max_records` records or `max_bytes` bytes."""
+        """A page that holds `seq`, for a reader that continues from there with about `max_records` records or `max_bytes` bytes."""
         return self.page_at(seq)
 
     def text_at(self, seq: int, max_records: int, max_bytes: int, view: View) -> Rendered | None:

@@ -45,7 +45,7 @@ class Topic:
 
     @property
     def epoch(self) -> int:
-        """Tells instances of one name apart; a later one has a larger epoch."""
+        """Distinguishes instances of one name; a later one has a larger epoch."""
         return self.id
 
     @property

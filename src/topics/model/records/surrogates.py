@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-# Stand-ins are taken from here: characters without a meaning of their own.
+# Replacements are taken from here: characters without a meaning of their own.
 _PRIVATE = range(0xE000, 0xF900)
 _PRIVATE_ESCAPE = re.compile(rb"\\u([eEfF][0-9a-fA-F]{3})")
 # Looking at every escape takes about 0.3 us each, on the loop: larger bodies are refused as the decoder refused them.
@@ -36,7 +36,7 @@ class Covered(Struct):
 
 
 def cover_halves(body: bytes, max_bytes: int = MAX_COVERED_BYTES) -> Covered | None:
-    """None when there is nothing to cover, no room to do it, or too much to look through; `body` must be UTF-8."""
+    """None when there is nothing to cover, no unused character to cover it with, or the body is too large; `body` must be UTF-8."""
     if len(body) > max_bytes or (b"\\ud" not in body and b"\\uD" not in body):
         return None
     places = _halves(body)

@@ -6,11 +6,11 @@
               `schema`; as the value of a message {"key": ..., "value": ...} or by itself; null is a tombstone
 
 An event becomes a `Change`: a row's values stay the client's own bytes, so that no number loses a digit. An event that
-contradicts itself is refused with a reason; the others of its request do not suffer.
+contradicts itself is refused with a reason; the others of its request are accepted.
 
 A position says how far the source had come. It never goes back within one source, so that an event at or before the
-last one is a repeat. Several events may share a position (rows written together by the source): then the event itself
-tells repeats from neighbours. Positions are compared as lists of whole numbers and texts; a text of digits is a number and
+last one is a repeat. Several events may share a position (rows written together by the source): then the digest of the
+event distinguishes repeats from other events. Positions are compared as lists of whole numbers and texts; a text of digits is a number and
 a PostgreSQL LSN such as `16/B374D848` is two.
 """
 
@@ -60,7 +60,7 @@ class Change(Struct, gc=False):
     source: str
     # None when the source says none: then nothing is known about repeats.
     position: Position | None
-    # Tells this event from others at its position.
+    # Distinguishes this event from others at its position.
     digest: bytes
     # All changes of a key go to the partition that this text hashes to.
     partition_key: str

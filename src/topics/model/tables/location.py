@@ -7,7 +7,7 @@
 Readers agree about these: delta-rs decodes a URL once, and a path without a scheme is taken as it is. What they could read
 differently is not `plain`: a relative path, `..` (a link may precede it), a host in a file URL, a query, a fragment, a backslash.
 
-Nothing is looked up here: symbolic links are the business of those who can see the disk.
+Symbolic links are not resolved here: that needs the disk.
 """
 
 from functools import lru_cache
@@ -24,7 +24,7 @@ class Location(Struct, frozen=True):
     """`path` begins with a slash and has no empty names, no dots and no slash at its end; the root is the empty text."""
 
     scheme: str
-    # The bucket, container or host, in lower case: none of the stores tells names apart by their case.
+    # The bucket, container or host, in lower case: none of the stores distinguishes names by their case.
     authority: str
     path: str
     plain: bool = True
