@@ -322,6 +322,16 @@ def test_job_is_sent_with_a_delay_to_a_partition(page: Page, api: Api) -> None:
     assert (job["partition"], job["data"]) == (1, {"task": "later"})
 
 
+def test_queue_is_made(page: Page, api: Api) -> None:
+    page.goto("/#/queues")
+    page.get_by_role("button", name="New queue").click()
+    page.locator("[data-role=name]").fill("made.queue")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("h1")).to_have_text("made.queue")
+    expect(page.locator("main")).to_contain_text("No job is leased")
+    assert api.get("/v0/topics/made.queue").json["type"] == "queue"
+
+
 def test_leases_are_extended_released_and_finished_by_hand(page: Page, api: Api) -> None:
     api.put("/v0/topics/hand", {"type": "queue", "lease_ms": 30_000})
     append(api, "hand", *[{"data": {"job": number}} for number in range(3)])

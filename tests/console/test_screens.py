@@ -160,6 +160,12 @@ def test_back_button_returns_to_the_screen_before(page: Page) -> None:
     expect(page.locator("h1")).to_have_text("Topics")
 
 
+def test_address_that_names_no_screen_says_so(page: Page) -> None:
+    for address in ("/nothing", "/topics/%E0%A4%A"):
+        page.goto(f"/#{address}")
+        expect(page.locator("h1")).to_have_text("No such screen")
+
+
 def test_hostile_names_and_texts_are_shown_as_text(page: Page, api: Api) -> None:
     fill_hostile(api)
     encoded = quote(HOSTILE, safe="")

@@ -22,6 +22,7 @@ CHANGES = {
     "/topics/other?seq=1": ["Send a record", "Repeat"],
     "/topics/other?tab=config": ["Preview", "Save", "Count and delete"],
     "/topics/other?tab=archive": ["Archive this topic"],
+    "/queues": ["New queue"],
     "/queues/work": ["Send a job", "Extend", "Release", "Finish"],
     "/queues/work?tab=dead": ["Move filtered", "Move all"],
     "/groups/other/g": ["Seek", "End session"],

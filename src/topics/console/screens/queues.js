@@ -6,7 +6,8 @@ import { count, duration, plural, rate } from "../lib/format.js";
 import { me } from "../lib/session.js";
 import { curl } from "../lib/snippets.js";
 import { virtualTable } from "../lib/table.js";
-import { empty, tag, toastError } from "../lib/widgets.js";
+import { action, empty, tag, toastError } from "../lib/widgets.js";
+import { create } from "./topics.js";
 
 export const title = () => "Queues";
 
@@ -77,7 +78,18 @@ export async function open(screen) {
     }, 150);
   });
   screen.show(
-    h("div", { class: "head" }, h("h1", {}, "Queues"), total, h("div", { class: "actions" }, search)),
+    h(
+      "div",
+      { class: "head" },
+      h("h1", {}, "Queues"),
+      total,
+      h(
+        "div",
+        { class: "actions" },
+        search,
+        action("New queue", { kind: "primary", scope: "admin", run: () => create(screen, "queue") }),
+      ),
+    ),
     h("section", { class: "card", "aria-label": "All queues" }, table.node),
   );
   await table.reset();

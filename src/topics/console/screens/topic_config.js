@@ -10,7 +10,7 @@ const NUMBERS = {
   ttl_ms: ["Keep for (ms)", "0 for no limit"],
   cap_records: ["Cap of records", "0 for no cap"],
   cap_bytes: ["Cap of bytes", "0 for no cap"],
-  idempotency_window_ms: ["Idempotency window (ms)", "Keys are remembered"],
+  idempotency_window_ms: ["Idempotency window (ms)", "How long keys are remembered"],
 };
 const QUEUE_NUMBERS = {
   lease_ms: ["Lease (ms)", "100 to 86,400,000"],

@@ -159,7 +159,8 @@ function lagCell(each) {
   );
 }
 
-async function create(screen) {
+/** Ask for a new topic or queue, create it and open it. */
+export async function create(screen, kind = "log") {
   const name = h("input", {
     type: "text",
     required: true,
@@ -167,7 +168,7 @@ async function create(screen) {
     spellcheck: "false",
     "data-role": "name",
   });
-  const type = select({ log: "Log: many readers, each with its cursor", queue: "Queue: jobs with leases" }, "log");
+  const type = select({ log: "Log: many readers, each with its cursor", queue: "Queue: jobs with leases" }, kind);
   const durability = select(
     {
       disk: "disk: written",
@@ -178,7 +179,7 @@ async function create(screen) {
     "disk",
   );
   const partitions = h("input", { type: "number", min: "1", max: "1024", value: "1" });
-  const made = await openDialog("New topic", {
+  const made = await openDialog(kind === "queue" ? "New queue" : "New topic", {
     body: [
       field("Name", name, "1 to 255 of A-Z a-z 0-9 . _ : -"),
       h(
@@ -200,6 +201,6 @@ async function create(screen) {
   });
   if (made) {
     toast(made.created ? `Created ${made.topic}.` : `${made.topic} existed and was changed.`);
-    screen.navigate(`#/topics/${encodeURIComponent(made.topic)}`);
+    screen.navigate(`#/${type.value === "queue" ? "queues" : "topics"}/${encodeURIComponent(made.topic)}`);
   }
 }
