@@ -1,8 +1,10 @@
 """Which server a command calls, and the exit code and advice of each kind of error."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,16 @@ def test_a_server_that_does_not_answer_exits_5_soon_with_advice(capsys: pytest.C
     assert main(["ls", "--url", "http://127.0.0.1:9"]) == 5
     assert time.monotonic() - begun < 5
     assert "topics serve" in capsys.readouterr().err
+
+
+def test_another_service_at_the_address_is_reported_with_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        assert main(["ls", "--url", f"http://127.0.0.1:{other.server_port}"]) == 5
+        other.shutdown()
+    err = capsys.readouterr().err
+    assert "wrong_answer" in err
+    assert "check --url" in err
 
 
 def test_options_count_more_than_variables_and_variables_more_than_the_context(

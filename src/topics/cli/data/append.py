@@ -81,6 +81,8 @@ def _payload(text: str) -> Any:
 
 
 def _lines() -> Iterator[list[Any]]:
+    if sys.stdin.isatty():
+        print("Write one JSON value a line; Ctrl-D ends.", file=sys.stderr)
     batch: list[Any] = []
     size = 0
     for number, line in enumerate(sys.stdin.buffer, 1):

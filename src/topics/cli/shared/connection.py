@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from topics.cli.shared import exit_codes
-from topics.client import Client, RetryPolicy, ServerUnreachable
+from topics.client import Client, RetryPolicy, ServerUnreachable, WrongAnswer
 from topics.model.errors import (
     BatchTooLarge,
     InvalidRequest,
@@ -84,6 +84,8 @@ def _hint(error: TopicsError, client: Client | None) -> str:
         return "Set TOPICS_TOKEN to an API key or a token of this server, or run: topics login"
     if isinstance(error, ServerUnreachable):
         return "Start a server with `topics serve`, or name another one with --url, TOPICS_URL or `topics context use`."
+    if isinstance(error, WrongAnswer):
+        return "Something else answers there: check --url, TOPICS_URL, --proxy and `topics context ls`."
     if error.code == "topic_not_found" and client is not None and error.detail:
         return _topics_like(str(error.detail.get("topic", "")), client)
     return ""
