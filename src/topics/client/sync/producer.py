@@ -65,7 +65,7 @@ class Producer:
     on its way at a time, with one idempotency key. Records without a partition and a key are spread over the partitions,
     a batch at a time. `send` waits while too much is not acknowledged yet.
 
-    Leaving the context sends everything that is left, and raises the first error that no `result` has shown.
+    Leaving the context sends everything that is left, and raises the first error since the last flush.
 
     Example:
 
@@ -128,7 +128,8 @@ class Producer:
 
         partition: Partition to append to, or
         key: text that selects it; records with the same key keep their order.
-        callback: Called with what `send` returned when the record is acknowledged or has failed.
+        callback: Called with what `send` returned when the record is acknowledged or has failed. No batch is sent while it
+            runs, so it must not wait for this producer.
 
         Example:
 
