@@ -20,8 +20,8 @@ import uvloop
 from tests.server.house import House
 from topics.client import Client
 from topics.client.calls import RecordIn
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.segment import HotSegment
 from topics.model.records.page import RECORD_OVERHEAD
 from topics.runtime.loop_runtime import LoopRuntime
 from topics.segments.sealed_segments import SealedSegment

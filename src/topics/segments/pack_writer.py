@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.packing import PackLimits, SealKey, merge_count
 from topics.model.errors import CorruptStorage
 from topics.model.facts import PackedInfo

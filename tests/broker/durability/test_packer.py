@@ -10,8 +10,8 @@ import pytest
 from tests.broker.broker_under_test import BrokerUnderTest
 from topics.broker.topics.bulk_read import bulk_read
 from topics.broker.topics.read import ReadRequest
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.render import View
-from topics.engine.partitions.segment import HotSegment
 from topics.maintenance.check import check
 from topics.model.errors import CorruptStorage
 from topics.model.records.match import TagMatch

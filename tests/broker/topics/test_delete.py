@@ -12,6 +12,7 @@ from topics.broker.topics.delete import RecordsGone
 from topics.engine.partitions import partition as partition_module
 from topics.engine.partitions import segment as segment_module
 from topics.engine.partitions import tags as tags_module
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.model.config import ConfigChange
 from topics.model.errors import CorruptStorage, NotFound
 from topics.model.facts import DeletedBelow
@@ -246,7 +247,7 @@ def test_damaged_segment_fails_the_delete_and_the_next_one_is_carried_out(monkey
         raise CorruptStorage("segments/x.arrow", 0, "damaged")
 
     with monkeypatch.context() as damage:
-        damage.setattr(segment_module.HotSegment, "chosen_size", damaged)
+        damage.setattr(HotSegment, "chosen_size", damaged)
         (outcome,) = delete_now(under_test, "t", ALL)
         assert isinstance(outcome, CorruptStorage)
     assert len(under_test.read("t")) == 50

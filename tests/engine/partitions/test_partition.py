@@ -24,10 +24,11 @@ from tests.engine.partitions.small_partition import (
     seqs,
 )
 from topics.engine.cache import Cache
+from topics.engine.partitions.hot_segment import LARGE_RECORDS, HotSegment
 from topics.engine.partitions.partition import Partition, Totals
 from topics.engine.partitions.reading import read_records
 from topics.engine.partitions.render import View
-from topics.engine.partitions.segment import LARGE_RECORDS, PAGE_RECORDS, HotSegment
+from topics.engine.partitions.segment import PAGE_RECORDS
 from topics.model.config import TopicConfig
 from topics.model.facts import CAP, TTL, Deleted, DeletedRuns
 from topics.model.records.page import RECORD_OVERHEAD, make_page

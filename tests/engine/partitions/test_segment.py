@@ -1,11 +1,9 @@
-"""A hot segment counts, finds and deletes its records."""
+"""A segment counts and finds its records; shown with a hot one."""
 
 import pytest
 
-from topics.engine.partitions.segment import HotSegment
-from topics.model.records.page import RECORD_OVERHEAD, make_page
-
-SIZE = RECORD_OVERHEAD + 1
+from topics.engine.partitions.hot_segment import HotSegment
+from topics.model.records.page import make_page
 
 
 @pytest.fixture
@@ -16,24 +14,6 @@ def segment() -> HotSegment:
         times = b"".join([(90 + seq).to_bytes(8, "little") for seq in (first, first + 1)])
         segment.append(make_page(first, 2, times, b"1\x002"))
     return segment
-
-
-def live(segment: HotSegment) -> list[int]:
-    return [seq for seq in range(segment.first_seq, segment.last_seq + 1) if segment.is_live(seq)]
-
-
-def test_deleted_records_are_counted_once(segment: HotSegment) -> None:
-    assert segment.kill([11, 13]) == (2, 2 * SIZE)
-    assert segment.kill([11, 12]) == (1, SIZE)
-    assert live(segment) == [10, 14, 15]
-    assert (segment.live, segment.live_bytes) == (3, 3 * SIZE)
-
-
-def test_runs_and_records_below_a_bound_are_deleted(segment: HotSegment) -> None:
-    assert segment.kill_runs([(11, 13), (14, 15)]) == (3, 3 * SIZE)
-    assert live(segment) == [10, 13, 15]
-    assert segment.kill_below(15) == (2, 2 * SIZE)
-    assert live(segment) == [15]
 
 
 def test_live_records_are_found_from_a_seq_on(segment: HotSegment) -> None:

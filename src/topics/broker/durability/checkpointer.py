@@ -28,8 +28,8 @@ from topics.broker.durability.segment_removal import SegmentRemoval
 from topics.broker.durability.snapshot_image import section_images, topic_image
 from topics.broker.durability.storage_thread import StorageContext
 from topics.engine.checkpoint_state import CheckpointState, transition
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.hot_sizes import HotSizes
 from topics.engine.topics.packing import SealKey
 from topics.engine.topics.topic import Topic

@@ -24,8 +24,8 @@ from typing import Protocol
 from topics.broker.durability.segment_removal import SegmentRemoval
 from topics.broker.durability.storage_thread import StorageContext
 from topics.broker.log.commit import FactCommit
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.packing import PackLimits, PackUse, SealKey
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import Fact, Packed, PackedInfo

@@ -16,8 +16,8 @@ from topics.broker.durability.packer import Packer
 from topics.broker.durability.segment_removal import SegmentRemoval
 from topics.broker.durability.storage_thread import StorageContext
 from topics.broker.log.commit import Commit, FactCommit
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.hot_sizes import HotSizes
 from topics.engine.topics.packing import PackLimits, SealKey
 from topics.engine.topics.topic import Topic

@@ -9,8 +9,8 @@ What belongs to no single topic is kept in sections of its own, each with a kind
 
 from topics.broker.state import State
 from topics.engine.groups.group import Group, Position
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.topic import Topic
 from topics.segments.packed_segments import PackedSegment
 from topics.segments.sealed_segments import SealedSegment

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from topics.broker.core import Core
 from topics.broker.topics.read import ReadRequest, begin_read, view_of
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.reading import Plan, Run, plan_read
-from topics.engine.partitions.segment import HotSegment
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.records.match import TagMatch
 from topics.model.records.page import Page, part

@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 
 from topics.engine.cache import Cache
 from topics.engine.leases.lease import Leases
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.reservation import Reservation
-from topics.engine.partitions.segment import STEP_PAGES, HotSegment, MergedSegment, Segment
+from topics.engine.partitions.segment import STEP_PAGES, MergedSegment, Segment
 from topics.engine.partitions.selection import SegmentShares, Selection, Share, both, fact_of
 from topics.engine.partitions.tags import TagIndex
 from topics.model.config import TopicConfig

@@ -11,8 +11,8 @@ Pages are immutable, so keeping one costs a reference. All are released at the e
 
 from bisect import bisect_right
 
+from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.partition import Partition
-from topics.engine.partitions.segment import HotSegment
 from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage
 from topics.model.records.page import Page
