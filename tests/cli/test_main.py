@@ -51,6 +51,11 @@ def test_unknown_command_exits_1_and_is_named(argv: list[str], capsys: pytest.Ca
     assert "topics --help" in err
 
 
+def test_an_argument_that_is_not_utf_8_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["append", "orders", "\udcff"]) == 1
+    assert capsys.readouterr().err == "topics: the argument '\\udcff' is not UTF-8\n"
+
+
 def test_no_command_exits_1_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 1
     assert "usage: topics" in capsys.readouterr().err

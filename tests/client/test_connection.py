@@ -179,6 +179,16 @@ def test_credentials_that_contradict_are_refused() -> None:
         Client(username="ada")
 
 
+@pytest.mark.parametrize("token", ["secret\n", "secret\r\nX-Admin: yes", "two words", "schlüssel"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidRequest, match="the token holds a space, a line break") as refused:
+        Client(token=token)
+    assert token not in str(refused.value)
+    monkeypatch.setenv("TOPICS_TOKEN", token)
+    with pytest.raises(InvalidRequest, match="TOPICS_TOKEN holds a space"):
+        Client()
+
+
 def test_no_credential_is_shown_anywhere(kind: str, guarded: str, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="topics.client")
     shown = []

@@ -126,6 +126,11 @@ def dispatch(arguments: list[str]) -> int:
         print(usage(), file=sys.stderr)
         return exit_codes.USAGE
     name, *rest = arguments
+    for argument in arguments:
+        # Bytes of an argument that are not UTF-8 arrive as surrogates, which no request can hold.
+        if not argument.isascii() and any(["\ud800" <= sign <= "\udfff" for sign in argument]):
+            print(f"topics: the argument {argument!r} is not UTF-8", file=sys.stderr)
+            return exit_codes.USAGE
     if name in ("-h", "--help", "help"):
         if name == "help" and rest:
             return dispatch([*rest, "--help"])

@@ -118,13 +118,18 @@ def find_credential(url: str | None, token: str | None, username: str | None, pa
     if (username is None) != (password is None):
         raise InvalidRequest("username and password belong together")
     if token is not None:
-        return Credential(f"Bearer {token}" if token else None)
+        return _bearer(token, "the token")
     if username is not None and password is not None:
         return Credential(_basic(username, password))
     parts = _split(url or os.environ.get("TOPICS_URL") or DEFAULT_URL)
     if parts.username is not None:
         return Credential(_basic(unquote(parts.username), unquote(parts.password or "")))
-    token = os.environ.get("TOPICS_TOKEN")
+    return _bearer(os.environ.get("TOPICS_TOKEN", ""), "TOPICS_TOKEN")
+
+
+def _bearer(token: str, where: str) -> Credential:
+    if not all(["!" <= sign <= "~" for sign in token]):
+        raise InvalidRequest(f"{where} holds a space, a line break or a character that is not ASCII: it is no token")
     return Credential(f"Bearer {token}" if token else None)
 
 
@@ -147,7 +152,8 @@ def find_proxy(scheme: str, host: str, proxy: str | None) -> Proxy | None:
 
 def _split(url: str) -> SplitResult:
     parts = urlsplit(url.rstrip("/"))
-    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_valid_port(parts):
+    path_is_valid = all(["!" <= sign <= "~" for sign in parts.path])
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_valid_port(parts) or not path_is_valid:
         raise InvalidRequest(f"{_shown(parts)!r} is not a server's URL; it looks like {DEFAULT_URL}")
     return parts
 
