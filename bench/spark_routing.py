@@ -30,11 +30,8 @@ FIVE_ROUTES = [
     ("out4", "WHERE (NOT visible)", "key"),
 ]
 CONSTANTS = [(f"out{at % 10}", f"WHERE (channel = {at})", "full") for at in range(1000)]
-# As docs/pipeline.md says: for checkpoints on a local disk.
-FAST = {
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
-    "FileSystemBasedCheckpointFileManager"
-}
+# As `--conf spark.hadoop.fs.file.impl=...` of docs/pipeline.md, for a session that has used another implementation already.
+FAST = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 # The steps of a micro-batch in Spark's progress, in their order.
 STEPS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 LOAD_CHANGES_S = 2_000

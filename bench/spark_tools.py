@@ -32,11 +32,13 @@ class Bench:
 
 
 def session(master: str, more: dict[str, str] | None = None) -> Any:
-    """As `topics pipeline run` makes it."""
-    from topics.spark.pipeline.session import build_session
+    """As `topics pipeline run` makes it for a checkpoint on a local disk."""
+    from topics.spark.pipeline.session import build_session, set_checkpoint_files
 
     settings = {"spark.driver.memory": "2g", "spark.ui.enabled": "false", **(more or {})}
-    return build_session(master, "bench", settings, logs=False)
+    spark = build_session(master, "bench", settings, logs=False)
+    set_checkpoint_files(spark, "file:/")
+    return spark
 
 
 def in_turns(rounds: int, actions: dict[str, Callable[[], float]]) -> dict[str, list[float]]:

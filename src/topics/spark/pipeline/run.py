@@ -22,7 +22,7 @@ from topics.model.errors import Conflict, Forbidden, TopicsError, Unauthorized
 from topics.spark.pipeline.arguments import add_server_options, add_spark_options, session_of
 from topics.spark.pipeline.jvm import jvm_is_gone, jvm_runs, silence_py4j
 from topics.spark.pipeline.screen import Screen
-from topics.spark.pipeline.session import DEFAULT_MASTER, NoSpark, is_submitted, require_spark
+from topics.spark.pipeline.session import DEFAULT_MASTER, NoSpark, is_submitted, require_spark, set_checkpoint_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,7 @@ def run(argv: list[str]) -> int:
         require_spark()
         _say("starting Spark" + ("" if is_submitted() else f" on {arguments.master or DEFAULT_MASTER}"))
         spark = session_of(arguments, f"topics {arguments.name}")
+        set_checkpoint_files(spark, arguments.checkpoint)
         silence_py4j()
     except (NoSpark, TopicsError) as error:
         print(f"topics: {error}", file=sys.stderr)

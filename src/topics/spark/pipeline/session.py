@@ -30,6 +30,8 @@ CORE_SETTINGS = {
 }
 LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 DEFAULT_MASTER = "local[*]"
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 class NoSpark(Exception):
@@ -102,6 +104,18 @@ def build_session(
     if not _is_local(str(context.master)) and not is_given:
         ship(spark)
     return spark
+
+
+def set_checkpoint_files(spark: "SparkSession", checkpoint: str) -> None:
+    """Set the file manager for the checkpoints of queries that are started from now on, unless the user has set one.
+
+    On a local disk the one that Spark uses by default takes 70 ms longer for each micro-batch.
+    """
+    context = spark.sparkContext
+    # A path without a scheme may be on another file system where the master is not local.
+    is_local = checkpoint.startswith("file:") or ("://" not in checkpoint and _is_local(str(context.master)))
+    if is_local and not context.getConf().contains(CHECKPOINT_FILES):
+        spark.conf.set(CHECKPOINT_FILES, LOCAL_CHECKPOINT_FILES)
 
 
 def activate(spark: "SparkSession") -> None:

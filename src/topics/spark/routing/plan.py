@@ -1,6 +1,6 @@
 """The plan of a routing query: from the records of a change topic to messages, in Spark SQL without a shuffle.
 
-    event     parse the record once, as a VARIANT; take out the columns that conditions read
+    event     parse the row, or the record where its row cannot be cut out, as a VARIANT; take out the columns that conditions read
     routes    the numbers of the routes that match, and codes for what could not be evaluated (`codes.py`)
     payload   `full` and `key` cut out of the event's own text, so that every byte is that of the source
     message   one row for each matching route, with its meta and partition
@@ -173,24 +173,25 @@ class RoutePlan:
     # Steps of the query
 
     def _events(self, changes: DataFrame) -> DataFrame:
-        # A lone surrogate is no character that Spark can hold; conditions see the replacement character in its place.
-        covered = "regexp_replace(data, r'(?i)\\\\ud[89a-f][0-9a-f]{2}', r'\\\\ufffd')"
-        parsed = f"COALESCE(try_parse_json(data), IF(contains(lower(data), r'\\ud'), try_parse_json({covered}), NULL))"
-        event = changes.selectExpr("partition", "seq", "epoch", "tasks", "data", f"{parsed} AS v")
-        fields = [
-            "try_variant_get(v, '$.op', 'string') AS op",
-            "try_variant_get(v, '$.ts', 'string') AS ts",
-            "try_variant_get(v, '$.key', 'variant') AS k",
-            "try_variant_get(v, '$.before', 'variant') AS b",
-            "try_variant_get(v, '$.after', 'variant') AS a",
-        ]
-        event = event.selectExpr("partition", "seq", "epoch", "tasks", "data", *fields)
-        no_before = "COALESCE(is_variant_null(b), TRUE)"
-        group = f"CASE WHEN op <> 'delete' THEN 3 WHEN {no_before} THEN 1 ELSE 2 END"
+        before = _flat(2)
+        event = changes.selectExpr(
+            *("partition", "seq", "epoch", "tasks", "data"),
+            f'CASE WHEN NOT startswith(data, \'{{"op":"delete"\') THEN {_flat(3)} '
+            f"WHEN {before} = 'null' THEN {_flat(1)} ELSE {before} END AS flat",
+        )
         event = event.selectExpr(
-            *("partition", "seq", "epoch", "tasks", "data", "op", "ts", "k"),
-            f"CASE WHEN op <> 'delete' THEN a WHEN {no_before} THEN k ELSE b END AS image",
-            f"regexp_extract(data, r'{_FLAT_EVENT}', {group}) AS flat",
+            *("partition", "seq", "epoch", "tasks", "data", "flat"),
+            f"IF(flat <> '', {_parsed('flat')}, NULL) AS parsed_row",
+            f"IF(flat <> '', NULL, {_parsed('data')}) AS v",
+        )
+        op = "IF(flat <> '', substring_index(substring(data, 8, 20), '\"', 1), try_variant_get(v, '$.op', 'string'))"
+        ts = "IF(flat <> '', substring_index(substring_index(data, ',', 2), ':', -1), try_variant_get(v, '$.ts', 'string'))"
+        event = event.selectExpr("*", f"{op} AS op", f"{ts} AS ts")
+        key, before, after = [_at("v", name) for name in ("key", "before", "after")]
+        event = event.selectExpr(
+            *("partition", "seq", "epoch", "tasks", "data", "flat", "v", "op", "ts"),
+            f"CASE WHEN flat <> '' THEN parsed_row WHEN op <> 'delete' THEN {after} "
+            f"WHEN COALESCE(is_variant_null({before}), TRUE) THEN {key} ELSE {before} END AS image",
         )
         kind = (
             "CASE WHEN data IS NULL THEN 'lost' WHEN op = 'truncate' THEN op "
@@ -217,7 +218,7 @@ class RoutePlan:
         places = f"array({', '.join(self._places)})" if self._places else "CAST(NULL AS ARRAY<INT>)"
         routes = self._expanded(f"CASE kind {' '.join(cases)} END")
         return typed.selectExpr(
-            *("partition", "seq", "epoch", "tasks", "data", "op", "ts", "k", "image", "flat"),
+            *("partition", "seq", "epoch", "tasks", "data", "op", "ts", "v", "image", "flat"),
             f"{routes} AS routes",
             f"{places} AS places",
         )
@@ -257,27 +258,28 @@ class RoutePlan:
         return f"flatten(transform({routes}, n -> {each}))"
 
     def _with_payloads(self, matched: DataFrame) -> DataFrame:
-        modes = {info["mode"] for info in self._infos}
-        hashes_key = any([info["partitions"] > 1 and info["place"] < 0 for info in self._infos])
-        full = key = "CAST(NULL AS STRING)"
-        if _FULL in modes:
+        full = "CAST(NULL AS STRING)"
+        if any([info["mode"] == _FULL for info in self._infos]):
             full = f"CASE WHEN flat <> '' THEN flat WHEN op <> 'delete' THEN {_enclosed('after', 'source')} END"
-        if _KEY in modes or hashes_key:
-            key = (
-                f"CASE WHEN flat <> '' THEN regexp_extract(data, r'{_FLAT_EVENT}', 1) "
-                f"ELSE {_enclosed('key', 'before')} END"
-            )
         named = ", ".join([_named_key(columns) for columns in self._keys])
         keys = f"array({named})" if named else "CAST(NULL AS ARRAY<STRING>)"
         # Not for changes that no route is for.
         is_routed = "array_max(routes) > 0"
         return matched.selectExpr(
             *("partition", "seq", "epoch", "tasks", "data", "ts", "routes", "places"),
-            *[
-                f"IF({is_routed}, {sql}, NULL) AS {name}"
-                for name, sql in (("full", full), ("key", key), ("keys", keys))
-            ],
+            *[f"IF({is_routed}, {sql}, NULL) AS {name}" for name, sql in (("full", full), ("keys", keys))],
         )
+
+    def _key(self) -> str:
+        """SQL: the key of the event as it is written there, for the messages that need it."""
+        uses = []
+        if any([info["mode"] == _KEY for info in self._infos]):
+            uses.append(f"info.mode = {_KEY}")
+        if any([info["partitions"] > 1 and info["place"] < 0 for info in self._infos]):
+            uses.append("(info.partitions > 1 AND info.place < 0)")
+        if not uses:
+            return "CAST(NULL AS STRING)"
+        return f"IF({' OR '.join(uses)}, COALESCE(nullif({_flat(1)}, ''), {_enclosed('key', 'before')}), NULL)"
 
     def _exploded(self, events: DataFrame) -> DataFrame:
         schema = (
@@ -294,6 +296,7 @@ class RoutePlan:
             "route < 0 OR info.epoch IS NULL OR epoch > info.epoch OR (epoch = info.epoch AND "
             "seq >= COALESCE(try_element_at(info.seqs, partition + 1), 1))"
         )
+        rows = rows.selectExpr("*", f"{self._key()} AS key")
         data = (
             f"CASE info.mode WHEN {_FULL} THEN full WHEN {_KEY} THEN IF(key = '{{}}', NULL, key) "
             f"WHEN {_NAMED_KEY} THEN element_at(keys, info.key + 1) END"
@@ -399,7 +402,22 @@ def _field(value: str, path: Path) -> str:
 
 
 def _value_at(value: str, path: Path) -> str:
-    return f"CAST({_field(value, path)} AS STRING)"
+    """SQL: a field as a text. Spark reads it without making a VARIANT of it first."""
+    found = _field(value, path)
+    direct = found.removesuffix(", 'variant')")
+    return f"CAST({found} AS STRING)" if direct == found else f"{direct}, 'string')"
+
+
+def _parsed(text: str) -> str:
+    """SQL: the text as a VARIANT, NULL when it is no JSON."""
+    # A lone surrogate is no character that Spark can hold; conditions see the replacement character in its place.
+    covered = f"regexp_replace({text}, r'(?i)\\\\ud[89a-f][0-9a-f]{{2}}', r'\\\\ufffd')"
+    return f"COALESCE(try_parse_json({text}), IF(contains(lower({text}), r'\\ud'), try_parse_json({covered}), NULL))"
+
+
+def _flat(group: int) -> str:
+    """SQL: a value of an event of the form that the server writes, '' for any other event. Groups: key, before, after."""
+    return f"regexp_extract(data, r'{_FLAT_EVENT}', {group})"
 
 
 def _is_missing(value: str, path: Path) -> str:
@@ -430,7 +448,8 @@ def _named_key(columns: tuple[str, ...]) -> str:
     """
     parts = []
     for index, name in enumerate(columns):
-        value = f"COALESCE({_at('image', name)}, {_at('k', name)})"
+        key = f"IF(flat <> '', {_parsed(_flat(1))}, {_at('v', 'key')})"
+        value = f"COALESCE({_at('image', name)}, {_at(key, name)})"
         text = f"CAST({value} AS STRING)"
         start = ("{" if index == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":"
         parts.append(sql_text(start))
