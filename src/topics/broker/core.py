@@ -42,6 +42,8 @@ MIN_LONG_WAKE_SECONDS = 0.0001
 WAKE_PAUSE_SHARE = 0.5
 MIN_WAKE_PAUSE_MS = 1.0
 MAX_WAKE_PAUSE_MS = 10.0
+# 128 live streams take about a millisecond.
+MAX_WAKES_PER_TURN = 128
 
 
 class Poll(Protocol):
@@ -240,20 +242,30 @@ class Core:
             self._woken[topic.id] = None
 
     def _wake_watchers(self) -> None:
-        """Call the watchers of the topics that have changed. If that took long, pause before it is done again.
+        """Call the watchers of the topics that have changed, MAX_WAKES_PER_TURN in each turn. If that took long, pause before
+        it is done again.
 
         Otherwise a busy server with a thousand watchers would do nothing else. What is written during the pause reaches the
-        watchers together, which costs them less than the pause delays them.
+        watchers together, which costs them less than the pause delays them. Between two turns what the first watchers have
+        written is sent, so that their clients read it while the others are called.
         """
-        perf = self.runtime.perf
-        started = perf()
         woken, self._woken = self._woken, {}
-        for topic_id in woken:
-            run_each(list(self.watchers.get(topic_id, ())))
-        if perf() - started > MIN_LONG_WAKE_SECONDS:
+        callbacks = [callback for topic_id in woken for callback in self.watchers.get(topic_id, ())]
+        self._wake_some(callbacks, 0, self.runtime.perf())
+
+    def _wake_some(self, callbacks: list[Callable[[], None]], start: int, started: float) -> None:
+        stop = start + MAX_WAKES_PER_TURN
+        run_each(callbacks[start:stop])
+        runtime = self.runtime
+        if stop < len(callbacks):
+            self._wake_paused = True
+            runtime.call_soon(lambda: self._wake_some(callbacks, stop, started))
+        elif runtime.perf() - started > MIN_LONG_WAKE_SECONDS:
             self._wake_paused = True
             # A turn later what was written to the watchers has been sent as well.
-            self.runtime.call_soon(lambda: self._pause_waking((perf() - started) * 1000))
+            runtime.call_soon(lambda: self._pause_waking((runtime.perf() - started) * 1000))
+        elif self._wake_paused:
+            self._resume_waking()
 
     def _pause_waking(self, took_ms: float) -> None:
         pause_ms = min(max(took_ms * WAKE_PAUSE_SHARE, MIN_WAKE_PAUSE_MS), MAX_WAKE_PAUSE_MS)
