@@ -1,8 +1,8 @@
 """Lag of a consumer group over all its partitions."""
 
 from topics.broker.broker import Broker, Topic
-from topics.broker.groups.groups import Group, group_lag
-from topics.engine.groups.group import NO_LAG, Lag
+from topics.broker.groups.groups import group_lag
+from topics.engine.groups.group import NO_LAG, Group, Lag
 
 
 def total_lag(broker: Broker, topic: Topic, group: Group) -> Lag:

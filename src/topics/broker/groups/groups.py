@@ -33,28 +33,6 @@ from topics.model.facts import Fact, GroupDropped, GroupMoved
 from topics.runtime.replies import ignore
 from topics.wire.group_messages import Message, decode_messages
 
-__all__ = [
-    "Fetched",
-    "Group",
-    "Lag",
-    "Member",
-    "Partition",
-    "Position",
-    "Tombstone",
-    "ack",
-    "check_not_owned",
-    "check_owner",
-    "deliver",
-    "drop_group",
-    "end_sessions",
-    "fetch",
-    "group_lag",
-    "group_of",
-    "owned_partition",
-    "pin",
-    "seek",
-]
-
 
 class Fetched(Struct):
     """What a group gets of a partition, and where it continues."""

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from topics.broker.broker import Broker, Topic
 from topics.broker.groups.groups import (
     Fetched,
-    Group,
-    Member,
     ack,
     check_not_owned,
     check_owner,
@@ -29,6 +27,7 @@ from topics.broker.groups.groups import (
     seek,
 )
 from topics.broker.long_poll import LongPoll
+from topics.engine.groups.group import Group, Member
 from topics.engine.groups.group_requests import Offset, Seek, Start, Timestamp, check_group, dropped_group, start_offset
 from topics.model.config import check_u64
 from topics.model.errors import TopicsError, topic_not_found

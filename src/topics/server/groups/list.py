@@ -4,7 +4,8 @@ from typing import Any
 
 from topics.api.groups import GroupsQuery
 from topics.broker.broker import Broker, Topic
-from topics.broker.groups.groups import Group, end_sessions, group_lag
+from topics.broker.groups.groups import end_sessions, group_lag
+from topics.engine.groups.group import Group
 from topics.model.errors import TopicsError
 from topics.model.steps import Steps
 from topics.server.auth.authorization import Caller
