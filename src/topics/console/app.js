@@ -105,9 +105,11 @@ async function open() {
     if (link.dataset.path === top) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  screen = new Screen(main, path, parameters, navigate);
+  // Another address may be opened while this one waits: it has a screen of its own, and ends this one.
+  const opened = new Screen(main, path, parameters, navigate);
+  screen = opened;
   if (module === null) {
-    screen.show(
+    opened.show(
       h("h1", {}, "No such screen"),
       h("p", {}, "The address names no screen. ", h("a", { href: "#/" }, "Go to the overview"), "."),
     );
@@ -116,15 +118,14 @@ async function open() {
   document.title = `${module.title(names)} · topics`;
   try {
     if (!me.known) await identify();
-    await module.open(screen, names);
+    if (opened.signal.aborted) return;
+    await module.open(opened, names);
   } catch (error) {
-    if (error.name === "AbortError" || error.status === 401) return;
+    if (opened.signal.aborted || error.name === "AbortError" || error.status === 401) return;
+    opened.show(errorBox(error));
     if (error.code === "offline" || error.status === 503) {
-      screen.show(errorBox(error));
-      events.addEventListener("online", open, { once: true, signal: screen.signal });
-      return;
+      events.addEventListener("online", open, { once: true, signal: opened.signal });
     }
-    screen.show(errorBox(error));
   }
 }
 
