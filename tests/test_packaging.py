@@ -44,20 +44,34 @@ def test_source_distribution_can_be_tested(built: Path) -> None:
     assert "tests/test_packaging.py" in names
 
 
+@pytest.fixture(scope="module")
+def bare_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` directory of a virtual environment with the pinned requirements and without this package."""
+    directory = tmp_path_factory.mktemp("venv")
+    venv.create(directory, with_pip=True)
+    requirements = ["-r", ROOT / "requirements.txt", "-r", ROOT / "requirements-build.txt"]
+    subprocess.run([*pip_install(directory / "bin"), "--no-compile", *requirements], check=True, cwd=directory)
+    return directory / "bin"
+
+
+def pip_install(programs: Path) -> list[str | Path]:
+    return [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"], ids=["wheel", "sdist"])
-def test_distribution_serves_from_a_bare_environment(built: Path, tmp_path: Path, kind: str) -> None:
+def test_distribution_serves_from_a_bare_environment(
+    built: Path, bare_environment: Path, tmp_path: Path, kind: str
+) -> None:
     (distribution,) = built.glob(kind)
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    requirements = ["-r", ROOT / "requirements.txt", "-r", ROOT / "requirements-build.txt"]
-    subprocess.run([*install, *requirements], check=True, cwd=tmp_path)
-    subprocess.run([*install, "--no-deps", "--no-build-isolation", distribution], check=True, cwd=tmp_path)
+    install = [*pip_install(bare_environment), "--no-build-isolation", "--force-reinstall", distribution]
+    subprocess.run(install, check=True, cwd=tmp_path)
+    # The pinned requirements are all that the package asks for.
+    subprocess.run([bare_environment / "python", "-m", "pip", "check"], check=True, cwd=tmp_path)
     port_file = tmp_path / "port"
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("TOPICS_", "PYTHON"))}
     settings = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": str(port_file), "TOPICS_DATA_DIR": str(tmp_path / "data")}
-    with subprocess.Popen([python.parent / "topics", "serve"], env={**bare, **settings}, cwd=tmp_path) as server:
+    with subprocess.Popen([bare_environment / "topics", "serve"], env={**bare, **settings}, cwd=tmp_path) as server:
         try:
             deadline = time.monotonic() + PATIENCE_S
             while not port_file.exists():
@@ -67,7 +81,7 @@ def test_distribution_serves_from_a_bare_environment(built: Path, tmp_path: Path
             url = f"http://{port_file.read_text().strip()}"
             with urllib.request.urlopen(f"{url}/readyz", timeout=PATIENCE_S) as response:
                 assert response.status == 200
-            wrote = [python.parent / "topics", "append", "t", '{"a": 1}']
+            wrote = [bare_environment / "topics", "append", "t", '{"a": 1}']
             subprocess.run(wrote, env={**bare, "TOPICS_URL": url}, check=True, capture_output=True, cwd=tmp_path)
         finally:
             server.terminate()

@@ -23,7 +23,7 @@ from topics.testing.clock import ManualClock
 from topics.testing.disk.fake_disk import FakeDisk
 
 LONG = hypothesis_settings().max_examples >= 1000
-PLACES = 200 if LONG else 7
+PLACES = 200 if LONG else 3
 PATTERNS = [0xFF, 0x01, 0x80]
 
 
