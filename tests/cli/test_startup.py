@@ -26,6 +26,15 @@ def test_simple_commands_import_nothing_heavy(environment: dict[str, str]) -> No
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
+def test_serve_does_not_import_the_client(environment: dict[str, str]) -> None:
+    code = (
+        "import sys; from topics.cli.server.serve import build_parser; import topics.server.ops.process\n"
+        "build_parser().parse_args([]); print([name for name in sys.modules if name.startswith('topics.client')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_tail_starts_within_150_ms_of_processor_time_on_a_machine_that_does_nothing_else(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -11,7 +11,6 @@ bytes.
 import re
 import time
 
-from topics.client.times import parse_time_ms
 from topics.model.errors import InvalidRequest
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
@@ -31,6 +30,9 @@ NEGATIVE_VALUE = re.compile(r"^-(?:\d+|\d*\.\d+|(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w)
 
 def parse_time(text: str) -> int:
     """Milliseconds since 1970. Raises ValueError that names the forms."""
+    # Here, because it loads the whole client: every command imports this module, also `serve`.
+    from topics.client.times import parse_time_ms
+
     word = text.strip()
     if word == "now":
         return time.time_ns() // 1_000_000
