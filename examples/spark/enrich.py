@@ -22,8 +22,10 @@ def enriched_orders(spark: Any, url: str, orders: str, shops: str, target: str, 
         names = named.groupBy("shop").agg(max_by("name", "_seq").alias("name"))
         joined = batch.join(names, "shop", "left").selectExpr("struct(id, shop, name) AS data")
         writer = joined.write.format("topics").mode("append").options(url=url, topic=target)
+        # Spark's own id of the query: another one with a new checkpoint, where batches begin at 0 again.
+        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         # Each batch once, also when Spark runs it again. A name may have changed in between, so rows are not compared.
-        writer.options(queryId=f"enriched-{target}", batchId=batch_id, checkRepeats="false").save()
+        writer.options(queryId=query_id, batchId=batch_id, checkRepeats="false").save()
 
     source = spark.readStream.format("topics").options(url=url, subscribe=orders, startingOffsets="earliest")
     stream = source.schema("id INT, shop STRING").load()

@@ -1,13 +1,12 @@
 """An aggregate back into a topic: the total of each shop, written again whenever it changes, exactly once.
 
 Spark gives changed results (`outputMode("update")`) to a sink written in Python only through `foreachBatch`. `queryId` and
-`batchId` make the server accept each batch once. A query with a new checkpoint needs a new `queryId`, so it is made from
-the checkpoint's name here.
+`batchId` make the server accept each batch once. `queryId` is Spark's own id of the query, which is another one with a new
+checkpoint: there, batches begin at 0 again.
 """
 
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from topics.client import Client
@@ -18,7 +17,8 @@ def shop_totals(spark: Any, url: str, source: str, target: str, checkpoint: str)
 
     def write(frame: Any, batch_id: int) -> None:
         writer = frame.write.format("topics").mode("append").option("url", url).option("topic", target)
-        writer.option("queryId", f"totals-{Path(checkpoint).name}").option("batchId", batch_id).save()
+        query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        writer.option("queryId", query_id).option("batchId", batch_id).save()
 
     totals = (
         spark.readStream.format("topics")

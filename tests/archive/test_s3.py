@@ -226,12 +226,13 @@ def test_spark_drivers_that_race_and_are_killed_leave_every_record_once_on_s3(
         )
     client.set_archive(changes, f"{uri}-archive", freshness_ms=1000)
     job: dict[str, Any] = {"master": "local[2]", "do": "archive,materialize", "url": client.url, "topic": changes}
-    job |= {"seqs_per_ms": 0.4, "table": table, "uri": f"{uri}-table", "mode": "scd1", "max_changes": 400}
+    job |= {"seqs_per_ms": 1, "table": table, "uri": f"{uri}-table", "mode": "scd1", "max_changes": 400}
     drivers = [Driver(**job, checkpoint=str(tmp_path / f"checkpoint{number}")) for number in range(2)]
     try:
         deadline = time.monotonic() + 200
         while not _commits(f"{uri}-archive"):
             assert time.monotonic() < deadline, "no commit came"
+            assert any([driver.process.poll() is None for driver in drivers]), drivers[0].errors()
             time.sleep(0.05)
         drivers[0].kill()
         # The other one ends, or fails because the first was faster; the next one continues in any case.

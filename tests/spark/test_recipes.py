@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,15 @@ def test_a_join_sees_rows_that_came_after_the_query_began(
         query.stop()
     found = sorted([(each["id"], each["name"]) for each in data(client, f"{topic}.out")])
     assert found == [(1, "Antwerp"), (2, None), (3, "Berlin")]
+    shutil.rmtree(tmp_path)
+    client.append(topic, [{"id": 4, "shop": "a"}])
+    query = recipe("enrich").enriched_orders(spark, client.url, topic, f"{topic}.shops", f"{topic}.out", str(tmp_path))
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    again = sorted([each["id"] for each in data(client, f"{topic}.out")[3:]])
+    assert again == [1, 2, 3, 4], "a query with a new checkpoint writes all its batches"
 
 
 def test_repeats_are_dropped_also_across_runs(spark: Any, client: Client, topic: str, tmp_path: Path) -> None:
@@ -85,6 +95,9 @@ def test_totals_are_written_when_they_change(spark: Any, client: Client, topic: 
         client.append(topic, [{"shop": "a", "cents": cents}])
         finish(recipe("totals").shop_totals(spark, client.url, topic, f"{topic}.out", str(tmp_path / topic)))
     assert data(client, f"{topic}.out") == [{"shop": "a", "cents": 5}, {"shop": "a", "cents": 11}]
+    shutil.rmtree(tmp_path / topic)
+    finish(recipe("totals").shop_totals(spark, client.url, topic, f"{topic}.out", str(tmp_path / topic)))
+    assert data(client, f"{topic}.out")[2:] == [{"shop": "a", "cents": 11}], "written again with a new checkpoint"
 
 
 def test_records_that_do_not_fit_go_to_their_own_topic(spark: Any, client: Client, topic: str, tmp_path: Path) -> None:
