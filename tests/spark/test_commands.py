@@ -36,8 +36,15 @@ def environment(own: Client) -> dict[str, str]:
     return clean_environment(TOPICS_URL=str(own.url), PYTHONPATH=python_path())
 
 
-@pytest.mark.parametrize("case", SPARK_CASES, ids=lambda case: case.line)
-@pytest.mark.parametrize("mode", ["terminal", "pipe"])
+# A JVM takes as long to start as many other tests: `make test` has each command once and each mode once.
+CASES = [
+    pytest.param(case, mode, id=f"{case.line}-{mode}", marks=[] if (at + number) % 2 == 0 else [pytest.mark.long])
+    for number, case in enumerate(SPARK_CASES)
+    for at, mode in enumerate(["terminal", "pipe"])
+]
+
+
+@pytest.mark.parametrize(("case", "mode"), CASES)
 def test_command_on_spark(case: Case, mode: str, own: Client, environment: dict[str, str], tmp_path: Path) -> None:
     arguments = prepare(case, mode, tmp_path, str(own.url), table=TABLE)
     if mode == "terminal":
@@ -46,6 +53,7 @@ def test_command_on_spark(case: Case, mode: str, own: Client, environment: dict[
         check_pipe(case, in_pipe(arguments, environment, patience_s=SPARK_PATIENCE_S))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["terminal", "pipe"])
 def test_pipeline_run_ends_when_pipeline_stop_asks_for_it(
     mode: str, own: Client, environment: dict[str, str], tmp_path: Path

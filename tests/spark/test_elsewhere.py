@@ -118,6 +118,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.stop()
 
 
+@pytest.mark.long
 def test_a_cluster_of_two_workers_gets_the_package_and_copies_every_record_once(
     cluster: Cluster, client: Client, topic: str, tmp_path: Path
 ) -> None:
