@@ -263,7 +263,9 @@ def test_error_names_a_server_that_does_not_answer(kind: str) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "localhost:4000", "http://", "http://x:70000", "http://x:1:2", "http://x/a b", "http://x/ä"])
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "localhost:4000", "http://", "http://x:70000", "http://x:1:2", "http://x/a b", "http://x/ä"]
+)
 def test_text_that_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest):
         Client(url)
