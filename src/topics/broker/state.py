@@ -76,6 +76,9 @@ class State:
     def end_replay(self) -> None:
         """Recovery has applied all facts."""
         self.replaying = False
+        for topic in self.by_id.values():
+            for partition in topic.partitions:
+                partition.end_replay()
         self.names = sorted(self.topics)
         self.copy_sources.clear()
         self.routers.find_cycles()

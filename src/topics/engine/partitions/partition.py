@@ -874,6 +874,10 @@ class Partition:
         if self.holes and self.holes[0].last < self.evict_floor:
             self.holes = [hole for hole in self.holes if hole.last >= self.evict_floor]
 
+    def end_replay(self) -> None:
+        """Recovery has applied all facts. A segment whose saved flags have every delete had nothing left for the log to delete."""
+        self._drop_empty()
+
     def _drop_empty(self) -> None:
         """Segments without a live record leave; the open one stays for the next append."""
         kept = []
