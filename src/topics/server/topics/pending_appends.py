@@ -63,9 +63,9 @@ class PendingAppends:
         requests = self.requests
         if not requests:
             service = self._service
-            if service.stopping or service.throttle.closed:
-                return False
             broker = self._broker
+            if service.stopping or service.throttle.closed or service.broker is not broker:
+                return False
             topic = broker.state.topics.get(self._name)
             if topic is None:
                 return False
