@@ -32,6 +32,12 @@ def test_no_file_names_somebodys_home_directory() -> None:
     assert list(lines_matching(HOME_PATH)) == []
 
 
+def test_no_file_installs_this_package_by_name_while_it_is_not_published() -> None:
+    """`topics` on PyPI is another project, and `topics-engine` could become one."""
+    assert "It is not on PyPI yet" in (ROOT / "docs/operate/install.md").read_text(encoding="utf-8")
+    assert list(lines_matching(re.compile(rb"pip install [\"']?topics\b"))) == []
+
+
 @pytest.mark.parametrize(
     ("pattern", "guilty", "innocent"),
     [

@@ -293,7 +293,7 @@ def test_a_pipeline_is_run_by_the_module_that_needs_spark(
     assert main(["pipeline", "run", "--checkpoint", "x"]) == 2
     monkeypatch.setitem(sys.modules, "topics.spark.pipeline.run", None)
     assert main(["pipeline", "run"]) == 1
-    assert "pip install 'topics-engine[spark]'" in capsys.readouterr().err
+    assert "pip install '.[spark]' in a checkout" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["pipeline", "--url", "http://x", "run"])
 
@@ -326,7 +326,7 @@ def test_history_is_read_from_the_archive_and_then_live(
     assert (out, err.count("\n"), err.startswith("topics: "), "(unavailable)" in err) == ("", 1, True, True)
     monkeypatch.setitem(sys.modules, "topics.archive", None)
     assert main(["read", "historic", "--history"]) == 1
-    assert "pip install 'topics-engine[spark]'" in capsys.readouterr().err
+    assert "pip install '.[spark]' in a checkout" in capsys.readouterr().err
 
 
 def test_delete_deletes_in_all_partitions_or_in_the_one_given(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ A table holds one row for every record, and one for every range of records that 
 commit that adds the rows also stores, in the same Delta log, how far each partition is archived, so rows and positions
 cannot disagree. `ledger` reads and writes that log, `rows` defines a row, `files` writes rows, `history` reads them back.
 
-Needs `deltalake`, which comes with `topics-engine[spark]`.
+Needs `deltalake`, which comes with the extra `spark`.
 """
 
 from topics.archive.history import History, HistoryGone, read_records

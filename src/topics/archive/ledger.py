@@ -291,7 +291,7 @@ def _open(uri: str, schema: Any, create: bool) -> Ledger:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError as error:
-        raise ArchiveError("archives need deltalake: pip install 'topics-engine[spark]'") from error
+        raise ArchiveError("archives need deltalake: pip install '.[spark]' in a checkout") from error
 
     _check_location(uri, create=create)
     try:

@@ -111,7 +111,7 @@ def _history(client: Client, arguments: argparse.Namespace) -> Iterator[Record |
     try:
         from topics.archive import ArchiveError, HistoryGone, read_records
     except ImportError:
-        raise InvalidRequest("history needs deltalake: pip install 'topics-engine[spark]'") from None
+        raise InvalidRequest("history needs deltalake: pip install '.[spark]' in a checkout") from None
     try:
         yield from read_records(
             client,

@@ -57,7 +57,7 @@ def _capture(arguments: argparse.Namespace, client: Client) -> int:
 
         from topics.capture.postgres import CaptureOptions, PostgresCapture, slot_status
     except ImportError:
-        raise InvalidRequest("capture needs psycopg: pip install 'topics-engine[capture]'") from None
+        raise InvalidRequest("capture needs psycopg: pip install '.[capture]' in a checkout") from None
     options = CaptureOptions(
         arguments.dsn,
         arguments.table,

@@ -94,7 +94,7 @@ def _run_on_spark(name: str, argv: list[str]) -> int:
     try:
         module = import_module(name)
     except ImportError as error:
-        print(f"topics: a pipeline needs Spark: pip install 'topics-engine[spark]' ({error})", file=sys.stderr)
+        print(f"topics: a pipeline needs Spark: pip install '.[spark]' in a checkout ({error})", file=sys.stderr)
         return exit_codes.USAGE
     status: int = module.run(argv)
     return status

@@ -100,19 +100,19 @@ def _versions() -> Iterator[Finding]:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
-        yield Finding("problem", "packages", f"missing: {', '.join(missing)}", "pip install topics-engine")
+        yield Finding("problem", "packages", f"missing: {', '.join(missing)}", "pip install . in a checkout")
     for extra, name in (("spark", "pyspark"), ("capture", "psycopg")):
         try:
             yield _ok(f"extra {extra}", f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
-            yield _ok(f"extra {extra}", f"not installed; pip install 'topics-engine[{extra}]' if you need it")
+            yield _ok(f"extra {extra}", f"not installed; pip install '.[{extra}]' in a checkout if you need it")
 
 
 def _settings_and_machine(data: str | None) -> Iterator[Finding]:
     try:
         from topics.server.ops.settings import BadSettings, load_settings
     except ImportError as error:
-        yield Finding("problem", "settings", f"the server cannot be imported: {error}", "pip install topics-engine")
+        yield Finding("problem", "settings", f"the server cannot be imported: {error}", "pip install . in a checkout")
         return
     try:
         settings = load_settings(os.environ)

@@ -43,7 +43,7 @@ def require_spark() -> None:
     try:
         import pyspark.sql  # noqa: F401 - only whether it is there
     except ImportError as error:
-        raise NoSpark(f"a pipeline needs Spark: pip install 'topics-engine[spark]' ({error})") from None
+        raise NoSpark(f"a pipeline needs Spark: pip install '.[spark]' in a checkout ({error})") from None
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(os.path.join(home, "bin", "java"), os.X_OK):
         # Spark would not look on the path then.
