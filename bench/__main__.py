@@ -74,7 +74,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--skip-matrix", action="store_true", help="leave out the append matrix (about 4 minutes)")
     parser.add_argument("--list", action="store_true", help="print the workloads and measure nothing")
     parser.add_argument("--report", action="store_true", help="write the documents from the stored results")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the figures are kept, as JSON; the documents are written only for the default file")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        help="where the figures are kept, as JSON; the documents are written only for the default file",
+    )
     return parser
 
 
