@@ -595,7 +595,7 @@ def test_lists_are_filtered_and_sorted(page: Page, api: Api) -> None:
     expect(total).to_have_text(re.compile(r"^\d+ topics?$"))
     assert "type=queue" in page.url
     page.goto("/#/queues")
-    page.get_by_role("button", name="Queue").click()
+    page.get_by_role("button", name="Queue", exact=True).click()
     expect(page.get_by_role("columnheader", name="Queue")).to_have_attribute("aria-sort", "descending")
     page.get_by_label("Filter by name").fill("no such queue")
     expect(page.locator("main")).to_contain_text("No queue matches the filter")
