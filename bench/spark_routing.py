@@ -47,7 +47,7 @@ def before(bench: Bench) -> Iterator[Row]:
     """The job of an earlier checkout, in a process of its own with its own server, in turns with the present one."""
     if bench.before is None:
         return
-    changes = bench.rows // 4
+    changes = bench.rows // 8
     with _job_of(bench.before) as measure:
         found = in_turns(
             min(3, bench.rounds),
