@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.spark.connector.test_stream import finish, sink, source
+from tests.spark.driver import stream
 from topics.client import Client, RetryPolicy
 from topics.testing.process import ServerProcess
 
@@ -96,15 +97,18 @@ def fence(client: Client, checkpoint: Path) -> int:
 
 
 @pytest.mark.timeout(3 * PATIENCE_SECONDS)
-def test_a_driver_killed_again_and_again_copies_every_record_once(client: Client, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
+def test_a_driver_killed_again_and_again_copies_every_record_once(
+    spark: Any, client: Client, topic: str, tmp_path: Path, kills: int
+) -> None:
     """Each attempt has another partition count, and dies right after a commit or somewhere in the next batch."""
-    records, batch = 10_000, 1000
+    records, batch = 5000 * (1 + kills), 1000
     fill(client, topic, records)
     chance = random.Random(8)
     job = {"master": "local[2]", "do": "stream", "url": client.url, "source": topic, "target": f"{topic}.out"}
     job |= {"checkpoint": str(tmp_path / "checkpoint"), "batch": batch}
     reached = -1
-    for attempt in range(2):
+    for attempt in range(kills):
         driver = Driver(**job, min_partitions=1 + attempt)
         try:
             aim = reached + 1 + chance.randrange(1, 4)
@@ -118,7 +122,7 @@ def test_a_driver_killed_again_and_again_copies_every_record_once(client: Client
         finally:
             driver.kill()
     assert client.info(f"{topic}.out").count < records, "it was killed in the middle"
-    Driver(**job, min_partitions=5).reports()
+    stream(spark, {**job, "min_partitions": 5})
     check_copied(client, f"{topic}.out", records)
 
 

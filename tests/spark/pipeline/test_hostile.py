@@ -1,6 +1,6 @@
 """Bad input to the whole pipeline: the error is shown, nothing is lost, and everything else goes on.
 
-One pipeline in a process of its own serves the whole file: each test has its tables, and the jobs of the others are those
+One pipeline, with the session of all tests, serves the whole file: each test has its tables, and the jobs of the others are those
 that must not notice.
 """
 
@@ -8,7 +8,7 @@ import itertools
 import os
 import shutil
 import subprocess
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from tests.served import server_settings
-from tests.spark.conftest import python_path
 from tests.spark.delta.lake_table import LakeTable
-from topics.client import Client, JobStatus
+from topics.client import Client, JobStatus, RetryPolicy
 from topics.model.errors import InvalidRequest, NotFound
+from topics.spark.pipeline.run import Pipeline
+from topics.spark.pipeline.supervisor import Supervisor
 from topics.spark.routing.conditions import Columns
 from topics.sql.tokens import SqlError
 from topics.testing.server import running_server
@@ -32,26 +33,18 @@ PATIENCE_SECONDS = 150
 _numbers = itertools.count(1)
 
 
-class Pipeline:
-    """`topics pipeline run` against a server of its own."""
+class RunningPipeline:
+    """The loop of `topics pipeline run`, in a thread, against a server of its own."""
 
-    def __init__(self, client: Client, directory: Path) -> None:
+    def __init__(self, spark: Any, client: Client, directory: Path) -> None:
         self.client = client
         self.checkpoint = directory / "checkpoint"
-        self._log = (directory / "log").open("w")
-        command = [sys.executable, "-m", "topics.cli.main", "pipeline", "run", "--url", str(client.url)]
-        command += ["--checkpoint", str(self.checkpoint), "--name", NAME, "--master", "local[2]", "--trigger-ms", "50"]
-        command += ["--no-ui", "--no-logs"]
-        self.process = subprocess.Popen(
-            command,
-            env=os.environ | {"PYTHONPATH": python_path(), "SPARK_LOCAL_IP": "127.0.0.1"},
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def log(self) -> str:
-        return Path(self._log.name).read_text()[-3000:]
+        self._stop = threading.Event()
+        self._own_client = Client(client.url, timeout_s=5.0, retry=RetryPolicy(attempts=1))
+        supervisor = Supervisor(spark, client.url, None, str(self.checkpoint), 50)
+        loop = Pipeline(NAME, "local[2]", 1, self._own_client, supervisor, self._stop)
+        self._thread = threading.Thread(target=loop.run, daemon=True)
+        self._thread.start()
 
     def job(self, name: str) -> JobStatus | None:
         try:
@@ -66,10 +59,10 @@ class Pipeline:
     def wait(self, condition: Callable[[], bool], otherwise: str) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
-            assert self.process.poll() is None, f"the pipeline ended: {self.log()}"
+            assert self._thread.is_alive(), "the pipeline ended"
             if time.monotonic() > deadline:
                 jobs = [(job.name, job.state, job.error) for job in self.client.pipeline(NAME).jobs]
-                raise AssertionError(f"{otherwise}; jobs: {jobs}; {self.log()}")
+                raise AssertionError(f"{otherwise}; jobs: {jobs}")
             time.sleep(0.05)
 
     def wait_for_error(self, name: str, text: str) -> JobStatus:
@@ -85,20 +78,16 @@ class Pipeline:
         return found[0]
 
     def end(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(60)
-        finally:
-            if self.process.poll() is None:
-                os.killpg(self.process.pid, 9)
-            self._log.close()
+        self._stop.set()
+        self._thread.join(PATIENCE_SECONDS)
+        self._own_client.close()
 
 
 @pytest.fixture(scope="module")
-def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+def pipeline(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPipeline]:
     directory = tmp_path_factory.mktemp("hostile")
     with running_server(server_settings(directory / "data")) as url, Client(url) as client:
-        made = Pipeline(client, directory)
+        made = RunningPipeline(spark, client, directory)
         try:
             yield made
         finally:
@@ -134,12 +123,12 @@ class Table:
 
 
 @pytest.fixture
-def table(pipeline: Pipeline) -> Table:
+def table(pipeline: RunningPipeline) -> Table:
     return Table(pipeline.client)
 
 
 @pytest.fixture
-def bystander(pipeline: Pipeline) -> Iterator[Callable[[], None]]:
+def bystander(pipeline: RunningPipeline) -> Iterator[Callable[[], None]]:
     """A job of another table. Called, it must still do its work."""
     other = Table(pipeline.client)
     other.route("out")
@@ -257,7 +246,7 @@ GARBAGE: list[Any] = [
 
 
 def test_garbage_in_a_change_topic_stops_nothing_and_what_is_good_arrives(
-    pipeline: Pipeline, table: Table, bystander: Callable[[], None]
+    pipeline: RunningPipeline, table: Table, bystander: Callable[[], None]
 ) -> None:
     """A key with the scope write may append records to a change topic that are no change events."""
     table.route("out", "WHERE (id >= 100)")
@@ -285,7 +274,7 @@ def test_garbage_in_a_change_topic_stops_nothing_and_what_is_good_arrives(
     bystander()
 
 
-def test_columns_that_come_and_go_and_change_their_type_mid_stream(pipeline: Pipeline, table: Table) -> None:
+def test_columns_that_come_and_go_and_change_their_type_mid_stream(pipeline: RunningPipeline, table: Table) -> None:
     table.route("cheap", "WHERE (cents < 10)")
     table.route("all", payload="diff")
     rows: list[dict[str, Any]] = [
@@ -317,7 +306,7 @@ def test_columns_that_come_and_go_and_change_their_type_mid_stream(pipeline: Pip
 
 
 def test_a_vacuumed_feed_is_reported_and_other_jobs_continue(
-    pipeline: Pipeline, tmp_path: Path, bystander: Callable[[], None]
+    pipeline: RunningPipeline, tmp_path: Path, bystander: Callable[[], None]
 ) -> None:
     client = pipeline.client
     name = f"lake.t{next(_numbers)}"
@@ -344,7 +333,7 @@ def test_a_vacuumed_feed_is_reported_and_other_jobs_continue(
 
 
 def test_a_full_disk_under_a_checkpoint_is_reported_and_writes_every_message_once(
-    pipeline: Pipeline, table: Table, bystander: Callable[[], None], tmp_path: Path
+    pipeline: RunningPipeline, table: Table, bystander: Callable[[], None], tmp_path: Path
 ) -> None:
     table.route("out")
     before = set(pipeline.checkpoint.iterdir())
