@@ -26,5 +26,5 @@ def test_every_block_of_the_page_runs_twice(spark: Any, tmp_path: Path, monkeypa
             names: dict[str, Any] = {}
             for block in blocks:
                 exec(compile(block.replace("http://127.0.0.1:4000", url), str(PAGE), "exec"), names)
-            totals = {record.tag: record.data["cents"] for record in client.read("orders.totals")}
+            totals = {record.tag: record.data["cents"] for record in client.read("sales.totals")}
             assert totals == {f"shop-{shop}": run * sum(range(shop, 1000, 3)) for shop in range(3)}
