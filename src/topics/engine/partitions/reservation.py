@@ -8,12 +8,20 @@ A partition assigns seqs in order, so reservations that fail together are releas
 Records that are in the log but not synced can be shown to readers that ask for them: see `show_unsynced`.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from topics.model.records.page import Page
 
-if TYPE_CHECKING:
-    from topics.engine.partitions.partition import Partition
+
+class SeqAssigner(Protocol):
+    """What a reservation asks of the partition that assigned its seqs."""
+
+    # Pages that are written to the log but not synced.
+    unsynced: list[Page]
+
+    def extend_reservation(self, reservation: "Reservation", count: int, size: int, now_ms: int, /) -> None: ...
+    def settle_reservation(self, reservation: "Reservation", /) -> None: ...
+    def release_reservation(self, reservation: "Reservation", /) -> None: ...
 
 
 class Reservation:
@@ -21,7 +29,7 @@ class Reservation:
 
     __slots__ = ("count", "first_seq", "partition", "records", "size", "ts", "unsynced")
 
-    def __init__(self, partition: "Partition", first_seq: int, count: int, size: int, ts: int) -> None:
+    def __init__(self, partition: SeqAssigner, first_seq: int, count: int, size: int, ts: int) -> None:
         self.partition = partition
         self.first_seq = first_seq
         self.count = count
