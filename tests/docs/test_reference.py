@@ -51,6 +51,17 @@ def test_a_page_names_all_of_them(path: str, names: list[str]) -> None:
     assert [name for name in names if name not in text] == []
 
 
+def test_the_troubleshooting_page_has_the_status_of_each_code() -> None:
+    page = (ROOT / "docs/operate/troubleshooting.md").read_text()
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\d+(?:, \d+)*) \|", page, re.MULTILINE)
+    listed = {
+        code: {int(each) for each in statuses.split(", ")}
+        for codes, statuses in rows
+        for code in re.findall(r"\w+", codes)
+    }
+    assert {code for code, status in STATUS_OF.items() if status not in listed.get(code, ())} == set()
+
+
 def test_log_lines_of_the_troubleshooting_page_are_in_the_source() -> None:
     """`...` and `N` are for parts that differ."""
     page = (ROOT / "docs/operate/troubleshooting.md").read_text()
