@@ -2,7 +2,14 @@
 
 import pytest
 
-from topics.engine.checkpoint_state import TRANSITIONS, CheckpointState, transition
+from topics.engine.checkpoint_state import (
+    LAST_TRANSITIONS,
+    TRANSITIONS,
+    CheckpointState,
+    LastCheckpoint,
+    last_transition,
+    transition,
+)
 
 STEPS = [
     CheckpointState.IDLE,
@@ -39,3 +46,14 @@ def test_transition_outside_the_table_is_an_error(state: CheckpointState) -> Non
     for following in set(CheckpointState) - TRANSITIONS[state]:
         with pytest.raises(ValueError, match=f"from {state.value} to {following.value}"):
             transition(state, following)
+
+
+@pytest.mark.parametrize("state", LastCheckpoint)
+def test_server_that_stops_begins_its_last_checkpoint_once(state: LastCheckpoint) -> None:
+    assert set(LAST_TRANSITIONS) == set(LastCheckpoint)
+    if state is LastCheckpoint.BEGUN:
+        assert not LAST_TRANSITIONS[state]
+        with pytest.raises(ValueError, match="the last checkpoint cannot go from begun to begun"):
+            last_transition(state, LastCheckpoint.BEGUN)
+    else:
+        assert last_transition(state, LastCheckpoint.BEGUN) is LastCheckpoint.BEGUN

@@ -4,9 +4,20 @@
 
 Every state that waits for a file or for the log may also go to IDLE: the step failed, and the checkpoint is repeated after a
 delay. TAKING_IMAGES only reads memory and cannot fail.
+
+Whether the server stops is independent of where the checkpoint under way has got to, so it has a table of its own:
+
+    NOT_WANTED --stop, none is under way--> BEGUN
+    NOT_WANTED --stop--> WANTED --the one under way is over--> BEGUN
+
+What else the checkpointer holds belongs to one state, and is None or empty in all others: the seals it waits for to SEALING, the
+lsn it waits for to SYNCING_LOG and SYNCING_IMAGES, the topics that are left to TAKING_IMAGES. The next log file is created
+ahead of time, during a checkpoint or not: that is one flag beside the tables.
 """
 
 from enum import Enum
+
+from topics.engine.state_table import follow
 
 
 class CheckpointState(Enum):
@@ -41,7 +52,26 @@ TRANSITIONS: dict[CheckpointState, frozenset[CheckpointState]] = {
 
 
 def transition(state: CheckpointState, following: CheckpointState) -> CheckpointState:
-    """Return the following state. Raises ValueError if the table does not allow it: that is a bug of the caller."""
-    if following not in TRANSITIONS[state]:
-        raise ValueError(f"a checkpoint cannot go from {state.value} to {following.value}")
-    return following
+    return follow("a checkpoint", TRANSITIONS, state, following)
+
+
+class LastCheckpoint(Enum):
+    """Of a server that stops: nothing is written behind its last checkpoint, which is marked as clean."""
+
+    # The server does not stop.
+    NOT_WANTED = "not_wanted"
+    # The server stops. Another checkpoint is under way, which does not cover what was written since it began.
+    WANTED = "wanted"
+    # The checkpoint under way is the last one, or the last one is over.
+    BEGUN = "begun"
+
+
+LAST_TRANSITIONS: dict[LastCheckpoint, frozenset[LastCheckpoint]] = {
+    LastCheckpoint.NOT_WANTED: frozenset({LastCheckpoint.WANTED, LastCheckpoint.BEGUN}),
+    LastCheckpoint.WANTED: frozenset({LastCheckpoint.BEGUN}),
+    LastCheckpoint.BEGUN: frozenset(),
+}
+
+
+def last_transition(state: LastCheckpoint, following: LastCheckpoint) -> LastCheckpoint:
+    return follow("the last checkpoint", LAST_TRANSITIONS, state, following)

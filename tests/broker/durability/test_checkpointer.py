@@ -11,6 +11,7 @@ from tests.crash.world import watched
 from topics.broker.durability.checkpointer import IMAGES_PER_TURN
 from topics.broker.log.apply import apply
 from topics.broker.transactions.stages import commit, stage
+from topics.engine.checkpoint_state import CheckpointState
 from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.errors import Unavailable
 from topics.model.facts import RESTART, SOURCE_TRIM, Lost
@@ -236,3 +237,32 @@ def test_files_of_dropped_segments_that_cannot_be_removed_are_removed_later() ->
     under_test.wait(MAX_DELAY_MS)
     assert not under_test.broker.health.degraded
     assert under_test.disk.list("segments") == []
+
+
+def test_server_that_stops_during_a_checkpoint_takes_a_last_one_that_has_what_was_written_meanwhile() -> None:
+    under_test = broker_with_many_topics()
+    checkpointer = under_test.broker.checkpointer
+    checkpointer.checkpoint()
+    under_test.runtime.run()
+    under_test.append(FIRST, "meanwhile")
+    stopped: list[bool] = []
+    under_test.broker.stop(stopped.append)
+    under_test.wait(50)
+    assert (stopped, checkpointer.snapshots_total) == ([True], 2)
+    checkpointer.checkpoint()
+    assert checkpointer.state is CheckpointState.IDLE, "nothing is written behind the last one"
+    again = under_test.after_power_cut()
+    assert (again.recovered.ending, again.datas(FIRST)) == ("clean", ["before", "meanwhile"])
+
+
+def test_last_checkpoint_follows_one_that_failed() -> None:
+    under_test = broker_with_many_topics()
+    failures = iter([errno.EIO])
+    under_test.disk.fault = lambda _step, _op, path: next(failures, None) if "snapshots" in path else None
+    under_test.broker.checkpointer.checkpoint()
+    under_test.runtime.run()
+    stopped: list[bool] = []
+    under_test.broker.stop(stopped.append)
+    under_test.wait(50)
+    assert (next(failures, None), stopped, under_test.broker.checkpointer.snapshots_total) == (None, [True], 1)
+    assert under_test.after_power_cut().recovered.ending == "clean"

@@ -1,6 +1,7 @@
 """Checkpoints: a snapshot of the state is written, and the log is trimmed.
 
-A checkpoint is triggered by the log having grown by `checkpoint_bytes`. `engine/checkpoint_state.py` has the table of its states:
+A checkpoint is triggered by the log having grown by `checkpoint_bytes`. `engine/checkpoint_state.py` has the table of its states,
+and that of the last checkpoint of a server that stops:
 
     seal what is large (`sealer.py`) -> rotate the log -> wait until the old files are synced and everything in them is applied ->
     take the image of each topic, some per turn -> sync the log, so that it covers every image ->
@@ -27,7 +28,7 @@ from topics.broker.durability.sealer import Sealer
 from topics.broker.durability.segment_removal import SegmentRemoval
 from topics.broker.durability.snapshot_image import section_images, topic_image
 from topics.broker.durability.storage_thread import StorageContext
-from topics.engine.checkpoint_state import CheckpointState, transition
+from topics.engine.checkpoint_state import CheckpointState, LastCheckpoint, last_transition, transition
 from topics.engine.partitions.hot_segment import HotSegment
 from topics.engine.partitions.partition import Partition
 from topics.engine.topics.hot_sizes import HotSizes
@@ -69,12 +70,9 @@ class Checkpointer:
         self._prepare_backoff = Backoff(runtime, self._prepare_file)
         self.state = CheckpointState.IDLE
         self._checkpoint_backoff = Backoff(runtime, self.checkpoint)
-        # A last one was asked for while another was under way.
-        self._checkpoint_again = False
-        self._stopping = False
+        self._last = LastCheckpoint.NOT_WANTED
         self._after_checkpoint: list[Callable[[bool], None]] = []
         # Of the checkpoint that is being taken.
-        self._clean = False
         self._cut: dict[int, int] = {}
         self._lsns: dict[int, int] = {}
         # The lsn up to which the log must be synced and applied before the checkpoint continues, and how it continues then.
@@ -141,16 +139,13 @@ class Checkpointer:
         """Take a snapshot of everything and trim the log. `clean`: nothing will be written after it."""
         if done is not None:
             self._after_checkpoint.append(done)
+        under_way = self.state is not CheckpointState.IDLE
         if clean:
-            self._stopping = True
+            self._last = last_transition(self._last, LastCheckpoint.WANTED if under_way else LastCheckpoint.BEGUN)
             self._sealer.stop()
-        if self.state is not CheckpointState.IDLE:
-            if clean:
-                # The one under way does not cover what was written since it began.
-                self._checkpoint_again = True
+        if under_way or (self._stopping and not clean):
             return
         self._transition(CheckpointState.SEALING)
-        self._clean = clean
         self._checkpoint_backoff.stop()
         if self._space.low:
             self._remove_spare()
@@ -159,6 +154,15 @@ class Checkpointer:
 
     def _transition(self, state: CheckpointState) -> None:
         self.state = transition(self.state, state)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._last is not LastCheckpoint.NOT_WANTED
+
+    @property
+    def _clean(self) -> bool:
+        """Whether the checkpoint under way is the last one."""
+        return self._last is LastCheckpoint.BEGUN
 
     def _remove_spare(self) -> None:
         """Remove what only the older snapshot needs, then rotate the log."""
@@ -397,8 +401,7 @@ class Checkpointer:
             self._checkpoint_backoff.succeeded()
         elif not self._clean and not self._committer.read_only:
             self._checkpoint_backoff.failed()
-        if self._checkpoint_again:
-            self._checkpoint_again = False
+        if self._last is LastCheckpoint.WANTED:
             self.checkpoint(clean=True)
             return
         idle, self._idle = self._idle, []

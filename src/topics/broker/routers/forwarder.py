@@ -33,7 +33,13 @@ from topics.engine.partitions.reservation import Reservation
 from topics.engine.routers.copying import STAMP, chosen_bits, select, stamp_prefix
 from topics.engine.routers.forwarding import EarlierCopies, RunTexts, copy_options, lost_after, run_bound, stamp_all
 from topics.engine.routers.router import Router
-from topics.engine.routers.router_state import IDLE_STATES, RouterState, transition
+from topics.engine.routers.router_state import (
+    IDLE_STATES,
+    ForwarderState,
+    RouterState,
+    forwarder_transition,
+    transition,
+)
 from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage, TopicsError
 from topics.model.facts import SOURCE_TRIM, Copy, Fact, Forwarded, Lost
@@ -138,9 +144,7 @@ class Forwarder:
         # Partitions of sources with something to look at, by topic and number.
         self._ready: dict[tuple[int, int], None] = {}
         self._scheduled = False
-        self._held = False
-        self._imaging = False
-        self._over = False
+        self._state = ForwarderState.RUNNING
         self._pause: Timer | None = None
         self.forwarded_total = 0
 
@@ -170,13 +174,25 @@ class Forwarder:
 
     def stop(self) -> None:
         """No more copies: the last snapshot is about to be taken."""
-        self._over = True
+        self._transition(ForwarderState.STOPPED)
+
+    def _transition(self, state: ForwarderState) -> None:
+        self._state = forwarder_transition(self._state, state)
+
+    @property
+    def _first_state(self) -> RouterState:
+        """The state of a router that starts now."""
+        snapshot = self._state in (ForwarderState.HELD, ForwarderState.IMAGING)
+        return RouterState.HELD if snapshot else RouterState.RUNNING
+
+    @property
+    def _forwards(self) -> bool:
+        return self._state in (ForwarderState.RUNNING, ForwarderState.IMAGING)
 
     def added(self, router: Router) -> None:
         """The router was created."""
         source = self._core.state.by_id[router.source_id]
-        state = RouterState.HELD if self._imaging else RouterState.RUNNING
-        self._progress[router.id] = RouterProgress(len(source.partitions), state)
+        self._progress[router.id] = RouterProgress(len(source.partitions), self._first_state)
         if source.id not in self._watched:
             watch = self._watched[source.id] = _Watch(self, source)
             self._core.watch(source, watch.wake)
@@ -192,7 +208,7 @@ class Forwarder:
         """The delete failed: continue."""
         progress = self._progress.get(router.id)
         if progress is not None:
-            progress.transition(RouterState.HELD if self._imaging else RouterState.RUNNING)
+            progress.transition(self._first_state)
             self._look_at(router)
 
     def removed(self, router: Router) -> None:
@@ -207,15 +223,15 @@ class Forwarder:
 
     def hold(self) -> None:
         """Decide nothing until `release`. Runs that were submitted before precede everything that is submitted from now on."""
-        self._held = self._imaging = True
+        if self._state is not ForwarderState.STOPPED:
+            self._transition(ForwarderState.HELD)
 
     def release(self, everything: bool) -> None:
         """Continue: the images of the topics that routers connect are taken. With `everything` the snapshot is over."""
-        if self._over:
+        if self._state is ForwarderState.STOPPED:
             return
-        self._held = False
+        self._transition(ForwarderState.RUNNING if everything else ForwarderState.IMAGING)
         if everything:
-            self._imaging = False
             for progress in self._progress.values():
                 if progress.state is RouterState.HELD:
                     progress.transition(RouterState.RUNNING)
@@ -237,13 +253,13 @@ class Forwarder:
             self.look(source)
 
     def _schedule(self) -> None:
-        if not self._scheduled and self._ready and not self._held:
+        if not self._scheduled and self._ready and self._forwards:
             self._scheduled = True
             self._core.runtime.call_soon(self._step)
 
     def _step(self) -> None:
         self._scheduled = False
-        if self._held or self._over:
+        if not self._forwards:
             return
         runtime = self._core.runtime
         if self._core.sealer.is_behind():

@@ -1,4 +1,4 @@
-"""The states of a router, and the only place that says how one follows another.
+"""The states of a router and of the forwarder of all routers, and the only place that says how one follows another.
 
 Not stored: after a restart every router is RUNNING.
 
@@ -12,9 +12,22 @@ Not stored: after a restart every router is RUNNING.
     RUNNING, BLOCKED, BACKOFF --dest is full--> BLOCKED
     RUNNING, BLOCKED, BACKOFF --failed--> BACKOFF
     any --delete--> DELETING --the delete failed--> RUNNING, or HELD while a snapshot is taken
+
+The forwarder, because of snapshots (see `broker/durability/checkpointer.py`):
+
+    RUNNING       routers forward
+    HELD          no router forwards: the images of the topics that routers connect are being taken
+    IMAGING       those are taken and the others are not: routers forward, but those created since the hold are HELD
+    STOPPED       no router forwards any more: the server stops
+
+    RUNNING --hold--> HELD --connected topics are taken--> IMAGING --the snapshot is over--> RUNNING
+    HELD --the snapshot failed--> RUNNING
+    any --stop--> STOPPED
 """
 
 from enum import Enum
+
+from topics.engine.state_table import follow
 
 
 class RouterState(Enum):
@@ -40,7 +53,23 @@ TRANSITIONS: dict[RouterState, frozenset[RouterState]] = {
 
 
 def transition(state: RouterState, following: RouterState) -> RouterState:
-    """Return the following state. Raises ValueError if the table does not allow it: that is a bug of the caller."""
-    if following not in TRANSITIONS[state]:
-        raise ValueError(f"a router cannot go from {state.value} to {following.value}")
-    return following
+    return follow("a router", TRANSITIONS, state, following)
+
+
+class ForwarderState(Enum):
+    RUNNING = "running"
+    HELD = "held"
+    IMAGING = "imaging"
+    STOPPED = "stopped"
+
+
+FORWARDER_TRANSITIONS: dict[ForwarderState, frozenset[ForwarderState]] = {
+    ForwarderState.RUNNING: frozenset({ForwarderState.RUNNING, ForwarderState.HELD, ForwarderState.STOPPED}),
+    ForwarderState.HELD: frozenset({ForwarderState.IMAGING, ForwarderState.RUNNING, ForwarderState.STOPPED}),
+    ForwarderState.IMAGING: frozenset({ForwarderState.RUNNING, ForwarderState.STOPPED}),
+    ForwarderState.STOPPED: frozenset(),
+}
+
+
+def forwarder_transition(state: ForwarderState, following: ForwarderState) -> ForwarderState:
+    return follow("the forwarder", FORWARDER_TRANSITIONS, state, following)
