@@ -6,12 +6,12 @@
 # The wheel is built in the first stage, so that the image holds no compiler, no source tree and no pip cache.
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE CHANGELOG.md requirements.txt ./
+COPY pyproject.toml README.md LICENSE CHANGELOG.md requirements.txt requirements-build.txt ./
 COPY src ./src
-RUN pip install --no-cache-dir --disable-pip-version-check hatchling \
+RUN pip install --no-cache-dir --disable-pip-version-check --no-deps -r requirements-build.txt \
  && pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
  && python -m venv /opt/topics \
- && /opt/topics/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt \
+ && /opt/topics/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps -r requirements.txt \
  && /opt/topics/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps /wheels/*.whl
 
 FROM python:3.13-slim
@@ -30,5 +30,5 @@ EXPOSE 4000
 # The server drains and writes a snapshot on SIGTERM; give it more than docker's ten seconds: --stop-timeout 30.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:4000/readyz', timeout=2)"]
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['TOPICS_PORT'] + '/readyz', timeout=2)"]
 CMD ["topics", "serve"]

@@ -67,10 +67,12 @@ def test_alerts_query_metrics_that_the_server_reports(reported_metrics: set[str]
 
 
 @pytest.mark.slow
-def test_promtool_accepts_the_alert_rules() -> None:
+def test_promtool_accepts_the_configuration_and_the_alert_rules() -> None:
     promtool = shutil.which("promtool")
     assert promtool, "promtool is not installed; `make system-deps` installs it"
     subprocess.run([promtool, "check", "rules", str(DEPLOY / "alerts.yml")], check=True, capture_output=True)
+    configuration = [promtool, "check", "config", "--syntax-only", str(DEPLOY / "prometheus.yml")]
+    subprocess.run(configuration, check=True, capture_output=True)
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
@@ -98,9 +100,19 @@ def test_container_runs_as_a_user_without_privileges_and_reports_its_health() ->
 
 def test_container_copies_everything_that_the_build_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    copied = re.findall(r"^COPY ((?:\S+ )+)\./", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    copied = re.findall(r"^COPY ((?:\S+ )+)\./", dockerfile, re.MULTILINE)
     names = {name for line in copied for name in line.split()}
-    assert {"pyproject.toml", "requirements.txt", "src", *project["project"]["license-files"]} <= names
+    used = re.findall(r"-r (\S+)", dockerfile)
+    assert {"pyproject.toml", "src", *used, *project["project"]["license-files"]} <= names
+    ignored = set((ROOT / ".dockerignore").read_text().split())
+    assert [name for name in names if name in ignored or not (ROOT / name).exists()] == []
+
+
+def test_container_installs_only_pinned_requirements_and_the_wheel_of_this_tree() -> None:
+    installs = re.findall(r"pip install ([^&\n]*)", (ROOT / "Dockerfile").read_text())
+    sources = {re.sub(r"--\S+", "", each).rstrip("\\ ").strip() for each in installs}
+    assert sources == {"-r requirements-build.txt", "-r requirements.txt", "/wheels/*.whl"}
 
 
 def test_compose_file_has_no_default_secret() -> None:
