@@ -306,6 +306,18 @@ async def test_those_whose_topic_is_deleted_in_the_same_turn_write_to_its_succes
 
 
 @in_house()
+async def test_append_with_a_head_from_before_a_recovery_goes_to_the_broker_that_serves_now(house: House) -> None:
+    writers = await Writers(house, 6).settle_in()
+    head = max(await records_of(house))
+    house.disk = house.disk.after_kill()
+    house.recover()
+    answers = await writers.turn(*[numbered(number) for number in range(6)])
+    assert sorted(answer.json["first_seq"] for answer in answers) == [head + 1 + number for number in range(6)]
+    records = await records_of(house)
+    assert [records[answer.json["first_seq"]] for answer in answers] == list(range(6))
+
+
+@in_house()
 async def test_a_cap_that_came_in_between_is_kept(house: House) -> None:
     writers = await Writers(house, 6).settle_in()
     held = len(await records_of(house))

@@ -64,6 +64,7 @@ class PendingAppends:
         if not requests:
             service = self._service
             broker = self._broker
+            # Heads outlive the broker when the process recovers again: an append to the old one would be acknowledged and lost.
             if service.stopping or service.throttle.closed or service.broker is not broker:
                 return False
             topic = broker.state.topics.get(self._name)
