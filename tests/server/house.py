@@ -83,7 +83,7 @@ class House:
             stream=stream,
             query_token=query_token,
         )
-        self.app.routes.add(declared, handler)
+        self.app.routes.add(declared, lambda: handler)
 
     async def stop(self) -> None:
         await self.listener.stop(grace=0)

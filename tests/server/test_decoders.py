@@ -28,7 +28,8 @@ from topics.server.operations import DECODERS, FACTORIES
 from topics.server.service import Service
 from topics.testing.broker import BrokerBench
 
-handlers.register()
+for name in BY_NAME:
+    handlers.register(name)
 
 VALUES: list[Any] = [None, True, 0, 5, -1, 1.5, 2**31, 2**31 + 1, "x", "", [], ["x"], [1], [[]], {}, {"a": 1}]
 # The body that a value is put into, by operation. The record of the large ones is larger than what is decoded at once.

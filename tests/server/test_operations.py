@@ -24,7 +24,17 @@ from topics.server.service import Service
 SERVER = Path(topics.server.__file__).parent
 CHECKS = {"may", "check_scope", "check_topic", "check_unrestricted", "check_reached", "check_owner"}
 
-handlers.register()
+for name in BY_NAME:
+    handlers.register(name)
+
+
+def test_the_module_that_is_imported_for_an_operation_registers_its_handler() -> None:
+    modules = {
+        name: getattr(handler, "__module__", "").removeprefix("topics.server.")
+        for name, handler in {**HANDLERS, **FACTORIES}.items()
+    }
+    named = {name: module for module, names in handlers.MODULES.items() for name in names}
+    assert modules == named
 
 
 def test_every_operation_has_one_handler_and_every_handler_an_operation() -> None:

@@ -66,7 +66,7 @@ class Gate:
             route, match = self._routes.find(head.method, head.path)
             origins.check_origin(head, stays_open=route.stream)
             _check_body(route, head)
-            admission = head.memo = Admission(route.handler, match.name, EVERYONE, False)
+            admission = head.memo = Admission(route.handler(), match.name, EVERYONE, False)
             return admission
         return self._admit_guarded(head)
 
@@ -95,7 +95,7 @@ class Gate:
         route, match = found
         _check_body(route, head)
         if route.scope == PUBLIC or (route.scope == PROBE and not self._probe_auth):
-            admission = head.memo = Admission(route.handler, match.name, ANONYMOUS, False)
+            admission = head.memo = Admission(route.handler(), match.name, ANONYMOUS, False)
             return admission
         caller = self._authority.identify(head, query_token=route.query_token)
         if route.scope > 0:
@@ -105,5 +105,5 @@ class Gate:
         if has_password(head):
             self._origins.check_origin(head, stays_open=route.stream)
         # Set even when it serves one request only: the handler finds its caller here.
-        admission = head.memo = Admission(route.handler, match.name, caller, not route.stream)
+        admission = head.memo = Admission(route.handler(), match.name, caller, not route.stream)
         return admission

@@ -6,14 +6,15 @@ TopicsError that is raised on the way becomes the error response.
 
 import logging
 import math
+from functools import partial
 
+from topics.api.operations import OPERATIONS
 from topics.model.errors import TopicsError
-from topics.server import handlers
 from topics.server.admission import Admission, Gate
 from topics.server.auth.authentication import Undecided
 from topics.server.auth.origins import OriginPolicy
 from topics.server.http import Refusal, Request, RequestHead
-from topics.server.operations import served
+from topics.server.operations import handler_of
 from topics.server.ops.connection_limits import hold_request
 from topics.server.ops.logs import fields, request_fields
 from topics.server.ops.slow_requests import log_slow
@@ -35,9 +36,8 @@ class TopicsApplication:
         self._gate = Gate(self.routes, service.authority, origins, probe_auth=settings.probe_auth)
         self._max_inflight = settings.limits.max_inflight_per_key
         self.slow_seconds = settings.slow_ms / 1000 if settings.slow_ms else math.inf
-        handlers.register()
-        for operation, handler in served(service):
-            self.routes.add(operation, handler)
+        for operation in OPERATIONS:
+            self.routes.add(operation, partial(handler_of, service, operation))
 
     def handle(self, request: Request) -> None:
         try:

@@ -25,9 +25,9 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from topics.api.operation import Operation
-from topics.api.operations import OPERATIONS
 from topics.broker.broker import Broker
 from topics.model.errors import TopicsError
+from topics.server import handlers
 from topics.server.auth.authorization import caller_of
 from topics.server.auth.permissions import Access, NameChecks
 from topics.server.decoding import (
@@ -93,16 +93,12 @@ def _register(registry: dict[str, Any], name: str, handler: HandlerT) -> Handler
 
 
 def handler_of(service: Service, operation: Operation) -> Handler:
-    """What serves the operation. Raises KeyError when nothing is registered."""
+    """What serves the operation. Its module is imported if it is not yet."""
+    handlers.register(operation.name)
     factory = FACTORIES.get(operation.name)
     if factory is not None:
         return factory(service)
     return Endpoint(service, operation, HANDLERS[operation.name], DECODERS.get(operation.name)).handle
-
-
-def served(service: Service) -> list[tuple[Operation, Handler]]:
-    """Every declared operation with its handler."""
-    return [(operation, handler_of(service, operation)) for operation in OPERATIONS]
 
 
 class Endpoint:

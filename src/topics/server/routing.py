@@ -4,6 +4,7 @@ Every route comes from the declaration of an operation. A path has at most one p
 """
 
 from collections.abc import Callable
+from functools import cache
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
@@ -23,7 +24,8 @@ class Route(Struct):
     """One method of a resource: what the operation declares about the head of a request, and its handler."""
 
     operation: Operation
-    handler: Handler
+    # The handler is made with the first request.
+    handler: Callable[[], Handler]
     scope: int
     stream: bool
     query_token: bool
@@ -54,11 +56,11 @@ class Routes:
         self._resources: dict[tuple[str, ...], Resource] = {}
         self._matches: dict[bytes, Match] = {}
 
-    def add(self, operation: Operation, handler: Handler) -> None:
-        """Serve the operation under all its paths."""
+    def add(self, operation: Operation, make_handler: Callable[[], Handler]) -> None:
+        """Serve the operation under all its paths. The handler is made once, with the first request."""
         route = Route(
             operation,
-            handler,
+            cache(make_handler),
             operation.scope,
             operation.stream,
             operation.query_token,

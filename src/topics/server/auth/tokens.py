@@ -9,7 +9,6 @@ Infinity, NaN nor a huge number makes a token that never expires.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from time import time
 from typing import Any
 
@@ -120,14 +119,18 @@ def is_time(claim: object) -> bool:
     return isinstance(claim, int | float) and not isinstance(claim, bool) and 0 <= claim <= MAX_TIME
 
 
+def _read_bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def read_public_key(text: str) -> Any:
     """The key in a PEM text or in the file of that name. Raises BadSettings."""
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     try:
-        pem = text.encode() if "-----BEGIN" in text else Path(text).read_bytes()
-        key = load_pem_public_key(pem)
+        key = load_pem_public_key(text.encode() if "-----BEGIN" in text else _read_bytes(text))
     except (OSError, ValueError) as error:
         raise BadSettings([f"auth.jwt_public_key cannot be read: {error}"]) from None
     if not isinstance(key, RSAPublicKey):

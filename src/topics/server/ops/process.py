@@ -116,40 +116,52 @@ async def _recover(
 ) -> Broker | None:
     """The broker, or None when the data is corrupt or the server was stopped meanwhile."""
     started = perf_counter()
+    # Recovery makes nothing but long-lived objects; looking for garbage among them takes longer than making them.
+    # `topics serve` has disabled the collector before its imports, and has no garbage to speak of.
+    if gc.isenabled():
+        gc.collect()
+        gc.disable()
+    try:
+        broker, frames = await _recovered_broker(service, directory, runtime, settings, stop)
+        # A full collection over millions of objects would stop the loop for hundreds of milliseconds: what recovery made
+        # is never looked at, and later full collections are made rare.
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+    finally:
+        gc.enable()
+    if broker is not None:
+        service.broker = broker
+        service.throttle.start(runtime)
+        service.sampler.start(broker)
+        took_ms = (perf_counter() - started) * 1000
+        log.info("ready: %s topics, %s frames replayed in %.0f ms", len(broker.state.topics), frames, took_ms)
+    return broker
+
+
+async def _recovered_broker(
+    service: Service, directory: DataDirectory, runtime: LoopRuntime, settings: Settings, stop: asyncio.Event
+) -> tuple[Broker | None, int]:
+    """The started broker, or None, and the number of frames that were replayed."""
 
     def progress(done: float) -> None:
         service.recovery_progress = done
 
-    # Recovery makes nothing but long-lived objects; looking for garbage among them takes longer than making them.
-    gc.collect()
-    gc.disable()
     try:
         recovered = await asyncio.to_thread(directory.recover, settings.storage, progress)
     except (CorruptStorage, OSError) as error:
         service.recovery_error = str(error)
         log.error("the data directory cannot be recovered: %s", error)
-        return None
-    finally:
-        gc.enable()
+        return None, 0
     for torn in recovered.torn:
         log.warning("cut off %s bytes of a torn tail: %s at byte %s", torn.dropped_bytes, torn.path, torn.offset)
     for replaced in recovered.state.segment_cache.replaced:
         log.warning("damaged segment not needed, its records were read from the log: %s", replaced)
     _log_ending(recovered, settings)
     if stop.is_set():
-        return None
+        return None, recovered.frames
     broker = Broker(directory.fs, runtime, recovered, settings.limits, settings.storage)
     broker.start()
-    # A full collection over millions of objects would stop the loop for hundreds of milliseconds: what recovery made
-    # is never looked at, and later full collections are made rare.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    service.broker = broker
-    service.throttle.start(runtime)
-    service.sampler.start(broker)
-    took_ms = (perf_counter() - started) * 1000
-    log.info("ready: %s topics, %s frames replayed in %.0f ms", len(broker.state.topics), recovered.frames, took_ms)
-    return broker
+    return broker, recovered.frames
 
 
 def _log_ending(recovered: Recovered, settings: Settings) -> None:

@@ -7,9 +7,7 @@ Only digests of secrets are kept, except where a comment says otherwise.
 """
 
 import ipaddress
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -298,8 +296,11 @@ class _Reader:
                 self.problems += [f"server.toml: {section}.{key} is not a setting" for key in content]
 
     def _read_file(self, path: str) -> None:
+        import tomllib
+
         try:
-            self._file = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            with open(path, encoding="utf-8") as file:
+                self._file = tomllib.loads(file.read())
         except OSError as error:
             self.problems.append(f"TOPICS_CONFIG: {path} cannot be read: {error.strerror}")
         except UnicodeDecodeError:

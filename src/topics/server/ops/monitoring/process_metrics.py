@@ -7,7 +7,6 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 Gauges = dict[str, tuple[str, Callable[[], float]]]
 
@@ -68,6 +67,7 @@ def size_bytes(path: str) -> int:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
     except OSError:
         return ""
