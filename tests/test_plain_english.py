@@ -26,11 +26,6 @@ WORDS = {
     "anew": "again",
 }
 PATTERN = re.compile(rf"(?<![a-z])({'|'.join(WORDS).replace(' ', '[ _]')})(?![a-z])", re.IGNORECASE)
-# Files that may still have some of the words, with how many. The numbers only get smaller.
-ALLOWED: dict[str, int] = {
-    "src/topics/console/lib/live.js": 1,
-    "src/topics/console/lib/table.js": 1,
-}
 
 
 def texts() -> list[Path]:
@@ -47,10 +42,9 @@ def test_no_text_has_a_word_with_a_plainer_one() -> None:
             continue
         lines = path.read_text(encoding="utf-8").splitlines()
         found = [(number, each[0]) for number, line in enumerate(lines, 1) for each in PATTERN.finditer(line)]
-        if len(found) > ALLOWED.get(name, 0):
-            problems += [
-                f"{name}:{number}: {word}: write {WORDS[word.lower().replace('_', ' ')]}" for number, word in found
-            ]
+        problems += [
+            f"{name}:{number}: {word}: write {WORDS[word.lower().replace('_', ' ')]}" for number, word in found
+        ]
     assert problems == []
 
 

@@ -69,7 +69,7 @@ export async function follow(topic, { partition = 0, from, signal, onEvent, onSt
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiError && error.status && ![404, 429, 503].includes(error.status)) throw error;
-      // A session that is not known any more is made anew, at the last record that was received.
+      // A session that is not known any more is made again, at the last record that was received.
       session = null;
       if (!(error instanceof ApiError)) lost();
     }

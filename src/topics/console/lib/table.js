@@ -112,7 +112,7 @@ function makeRow(columns, first, onRow) {
 
 /**
  * A table of any length. `fetchPage(offset, limit)` answers { total, items }; only the rows in view are in the page, and only
- * their pages are fetched. `reload()` fetches what is in view again, `reset()` begins anew.
+ * their pages are fetched. `reload()` fetches what is in view again, `reset()` begins again.
  */
 export function virtualTable({ label, columns, fetchPage, empty, onTotal = () => {}, onError, sort, onSort }) {
   const head = header(columns, sort, onSort);
