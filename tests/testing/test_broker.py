@@ -1,5 +1,7 @@
 """The bench of a broker: what the broker refuses is raised, and what is acknowledged is there after a kill."""
 
+import errno
+
 import msgspec
 import pytest
 
@@ -49,3 +51,12 @@ def test_error_of_the_broker_is_raised() -> None:
     bench.append("t", b"1")
     with pytest.raises(TopicsError, match="is full"):
         bench.append("t", b"2")
+
+
+def test_error_that_the_broker_replies_is_raised() -> None:
+    bench = BrokerBench()
+    bench.configure("t")
+    bench.disk.fault = lambda _step, op, _path: errno.ENOSPC if op == "write_at" else None
+    with pytest.raises(TopicsError) as raised:
+        bench.append("t", b"1")
+    assert raised.value.code == "storage_full"
