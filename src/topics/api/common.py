@@ -1,5 +1,7 @@
 """Types that several nouns share."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field

@@ -1,5 +1,7 @@
 """Consumer groups: consume, ack, seek, leave."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Literal
 
 from msgspec import Struct

@@ -1,5 +1,7 @@
 """Live reading: watch sessions with server-sent events, and WebSockets."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType

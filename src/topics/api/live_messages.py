@@ -3,6 +3,8 @@
 The server encodes them by hand (`topics.server.live.events`); `tests/server/live/test_declared_messages.py` compares.
 """
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType

@@ -1,5 +1,7 @@
 """The server itself: login, probes, metrics, and the description of the API."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any
 
 from msgspec import Struct, field

@@ -1,5 +1,7 @@
 """Queues: claim jobs under a lease, then ack, nack or extend them."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field

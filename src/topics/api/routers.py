@@ -1,5 +1,7 @@
 """Routers: forward the records of one topic to another."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any, Literal
 
 import msgspec

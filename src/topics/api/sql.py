@@ -1,5 +1,7 @@
 """SQL: statements about topics, groups and routes, and SELECT over the system tables."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any
 
 from msgspec import UNSET, Struct, UnsetType

@@ -1,5 +1,7 @@
 """Stages and commits: write ahead, then make everything readable together, at most once."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated
 
 from msgspec import Meta, Struct, field

@@ -1,5 +1,7 @@
 """Topics and their records: create, append, read, delete."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field

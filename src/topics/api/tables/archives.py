@@ -1,5 +1,7 @@
 """Archives: the tables that topics are copied to, and how far that is."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated
 
 from msgspec import Struct, field

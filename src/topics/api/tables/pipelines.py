@@ -1,5 +1,7 @@
 """Pipelines: what the pipelines beside the server report, and requests to stop them."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct

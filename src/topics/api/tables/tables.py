@@ -1,5 +1,7 @@
 """Tables, their changes, and the routes from tables to topics."""
 
+from __future__ import annotations  # keeps the import quick
+
 from typing import Annotated, Any
 
 from msgspec import Struct, field
