@@ -115,19 +115,19 @@ def expire_stages(core: Core) -> None:
 CommitReply = Callable[[Committed | TopicsError], None]
 
 
-class _Piece(Struct):
-    """Records for one partition, from a stage or from the commit itself."""
+class _WantedPage(Struct):
+    """A page of records for one partition, from a stage or from the commit itself, before its seqs are reserved."""
 
     stage: Staged | None
     topic: Topic
     partition: Partition
     page: Page
-    # It goes on where the piece before it ends: a large write or stage has several pages.
+    # It goes on where the one before it ends: a large write or stage has several pages.
     continues: bool = False
 
 
-class _Placed(Struct):
-    """The same records with their seqs."""
+class _PlacedPage(Struct):
+    """The same page with its seqs."""
 
     topic: Topic
     partition: Partition
@@ -138,29 +138,29 @@ class _Placed(Struct):
 class CommitTogether(Commit):
     """Everything a commit names becomes readable, and the fence moves, in one frame."""
 
-    __slots__ = ("_core", "_pieces", "_placed", "_reply", "_request", "_unlogged")
+    __slots__ = ("_core", "_pages", "_placed", "_reply", "_request", "_unlogged")
 
     def __init__(
         self,
         core: Core,
         request: CommitRequest,
-        pieces: list[_Piece],
+        wanted: list[_WantedPage],
         reply: CommitReply,
     ) -> None:
-        logs = list({id(piece.partition): piece.partition for piece in pieces}.values())
-        super().__init__([], logs[0] if logs else None, sum([piece.page.count for piece in pieces]))
+        logs = list({id(each.partition): each.partition for each in wanted}.values())
+        super().__init__([], logs[0] if logs else None, sum([each.page.count for each in wanted]))
         self.others = tuple(logs[1:])
         fenced = request.producer is not None or bool(request.facts)
-        self.sync = fenced or any([must_sync(each.topic.config, each.partition) for each in pieces])
+        self.sync = fenced or any([must_sync(each.topic.config, each.partition) for each in wanted])
         self._core = core
         self._request = request
         self._reply = reply
-        self._pieces: list[_Placed] = []
+        self._pages: list[_PlacedPage] = []
         self._placed: list[Placed] = []
         # The records of ephemeral topics, by topic, partition and last seq.
         self._unlogged: dict[tuple[int, int, int], list[Page]] = {}
-        self._place(pieces)
-        self.reservations = [each.reservation for each in self._pieces]
+        self._place(wanted)
+        self.reservations = [each.reservation for each in self._pages]
 
     def apply(self, state: State) -> None:
         self.settle_reservations()
@@ -175,12 +175,12 @@ class CommitTogether(Commit):
 
     def after_apply(self) -> None:
         core = self._core
-        for piece in self._pieces:
-            core.evict(piece.topic, piece.partition)
-            core.appended(piece.topic, piece.partition, piece.page.size)
+        for each in self._pages:
+            core.evict(each.topic, each.partition)
+            core.appended(each.topic, each.partition, each.page.size)
         if self.records > MAX_INDEXED_RECORDS:
-            for each in {id(piece.partition): piece.partition for piece in self._pieces}.values():
-                core.tidy_tags(each)
+            for partition in {id(each.partition): each.partition for each in self._pages}.values():
+                core.tidy_tags(partition)
 
     def reply(self, error: TopicsError | None) -> None:
         send(self._reply, error or Committed(self._placed, False, self._request.batch, self.wal_ms, self.sync_ms))
@@ -190,34 +190,34 @@ class CommitTogether(Commit):
             run_each(self._core.committing_stages.pop(stage_id, []))
         _release_producer(self._core, self._request)
 
-    def _place(self, pieces: list[_Piece]) -> None:
-        """Reserve seqs for every piece and build the facts."""
+    def _place(self, wanted: list[_WantedPage]) -> None:
+        """Reserve seqs for every page and build the facts."""
         now_ms = self._core.runtime.now_ms()
         # One time for all, behind everything that any of their logs holds.
-        ts = max([now_ms, *[piece.partition.last_ts for piece in pieces]])
+        ts = max([now_ms, *[each.partition.last_ts for each in wanted]])
         applied: dict[str, StageApplied] = {}
-        for piece in pieces:
-            partition = piece.partition
+        for each in wanted:
+            partition = each.partition
             self._core.close_group(partition)
-            reservation = partition.reserve(piece.page.count, piece.page.size, ts)
-            page = numbered(piece.page, reservation.first_seq, ts)
-            self._pieces.append(_Placed(piece.topic, partition, page, reservation))
-            stage_id = None if piece.stage is None else piece.stage.stage_id
-            if piece.continues:
+            reservation = partition.reserve(each.page.count, each.page.size, ts)
+            page = numbered(each.page, reservation.first_seq, ts)
+            self._pages.append(_PlacedPage(each.topic, partition, page, reservation))
+            stage_id = None if each.stage is None else each.stage.stage_id
+            if each.continues:
                 before = self._placed[-1]
                 self._placed[-1] = structs.replace(before, count=before.count + page.count)
             else:
-                self._placed.append(Placed(stage_id, piece.topic.name, partition.number, page.first_seq, page.count))
-            if piece.topic.config.durability == "ephemeral":
-                self.facts.append(HeadMoved(piece.topic.id, partition.number, page.last_seq))
-                self._unlogged[piece.topic.id, partition.number, page.last_seq] = [page]
-            elif piece.stage is None or piece.stage.stage_id in self._core.state.stages.unlogged:
+                self._placed.append(Placed(stage_id, each.topic.name, partition.number, page.first_seq, page.count))
+            if each.topic.config.durability == "ephemeral":
+                self.facts.append(HeadMoved(each.topic.id, partition.number, page.last_seq))
+                self._unlogged[each.topic.id, partition.number, page.last_seq] = [page]
+            elif each.stage is None or each.stage.stage_id in self._core.state.stages.unlogged:
                 # Not in the log yet, perhaps because the topic was ephemeral when the stage was made.
-                self.facts.append(Appended(piece.topic.id, partition.number, page, None))
-            if piece.stage is not None:
-                fact = applied.get(piece.stage.stage_id)
+                self.facts.append(Appended(each.topic.id, partition.number, page, None))
+            if each.stage is not None:
+                fact = applied.get(each.stage.stage_id)
                 if fact is None:
-                    fact = applied[piece.stage.stage_id] = StageApplied(piece.stage.stage_id, piece.topic.id, [], ts)
+                    fact = applied[each.stage.stage_id] = StageApplied(each.stage.stage_id, each.topic.id, [], ts)
                     self.facts.append(fact)
                 fact.first_seqs.append(page.first_seq)
         producer = self._request.producer
@@ -254,7 +254,7 @@ def commit(core: Core, request: CommitRequest, reply: CommitReply) -> None:
         most = core.limits.max_producers
         if fence is None and most and len(stages.fences) >= most:
             raise Throttled(f"{most} producers are known already", detail={"limit": "max_producers", "max": most})
-    names = list(dict.fromkeys([piece.topic.name for piece in _pieces(core, request)]))
+    names = list(dict.fromkeys([each.topic.name for each in _wanted_pages(core, request)]))
     if producer is not None:
         # Until the commit is decided: a later batch that overtook it would make it a repeat.
         core.committing[producer] = []
@@ -279,7 +279,7 @@ def _submit(core: Core, request: CommitRequest, names: list[str], reply: CommitR
     try:
         core.committer.check_writable()
         # Looked up again: other requests may have come first while this one was parked.
-        together = CommitTogether(core, request, _pieces(core, request), reply)
+        together = CommitTogether(core, request, _wanted_pages(core, request), reply)
     except TopicsError as error:
         send(reply, error)
         _release_producer(core, request)
@@ -294,7 +294,7 @@ def _release_producer(core: Core, request: CommitRequest) -> None:
         run_each(core.committing.pop(request.producer, []))
 
 
-def _pieces(core: Core, request: CommitRequest) -> list[_Piece]:
+def _wanted_pages(core: Core, request: CommitRequest) -> list[_WantedPage]:
     """What the request names, in its order. Raises when a stage or topic is missing or something does not fit."""
     stages = core.state.stages
     missing = [stage_id for stage_id in request.stage_ids if stage_id not in stages.stages]
@@ -304,7 +304,7 @@ def _pieces(core: Core, request: CommitRequest) -> list[_Piece]:
             code="stage_not_found",
             detail={"stages": missing[:100]},
         )
-    pieces = []
+    wanted = []
     for stage_id in request.stage_ids:
         staged = stages.stages[stage_id]
         topic = core.state.by_id.get(staged.topic_id)
@@ -312,7 +312,9 @@ def _pieces(core: Core, request: CommitRequest) -> list[_Piece]:
             raise NotFound(f'the topic of stage "{stage_id}" was deleted', detail={"stage": stage_id})
         before = None
         for each in staged.parts:
-            pieces.append(_Piece(staged, topic, topic.partitions[each.partition], each.page, each.partition == before))
+            wanted.append(
+                _WantedPage(staged, topic, topic.partitions[each.partition], each.page, each.partition == before)
+            )
             before = each.partition
     for write in request.writes:
         found = core.state.topics.get(write.topic)
@@ -321,18 +323,18 @@ def _pieces(core: Core, request: CommitRequest) -> list[_Piece]:
         batch = write.batch
         partition = choose_partition(found, batch)
         for index, page in enumerate(batch.parts()):
-            pieces.append(_Piece(None, found, partition, page, index > 0))
-    _check_room(core, pieces)
-    return pieces
+            wanted.append(_WantedPage(None, found, partition, page, index > 0))
+    _check_room(core, wanted)
+    return wanted
 
 
-def _check_room(core: Core, pieces: list[_Piece]) -> None:
-    by_partition: dict[int, list[_Piece]] = {}
-    for piece in pieces:
-        by_partition.setdefault(id(piece.partition), []).append(piece)
+def _check_room(core: Core, wanted: list[_WantedPage]) -> None:
+    by_partition: dict[int, list[_WantedPage]] = {}
+    for each in wanted:
+        by_partition.setdefault(id(each.partition), []).append(each)
     writes = []
     for some in by_partition.values():
-        pages = [piece.page for piece in some]
+        pages = [each.page for each in some]
         count, size = sum([page.count for page in pages]), sum([page.size for page in pages])
         writes.append(Growth(some[0].topic, some[0].partition, count, size, pages))
     core.quotas.check(*writes)
