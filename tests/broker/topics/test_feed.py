@@ -5,11 +5,12 @@ import json
 
 import pytest
 
-from topics.broker.topics.feed import CaughtUp, Feed, GapFrame, Gone, LiveFrame, Records, Subscription
+from topics.broker.topics.feed import Feed
 from topics.broker.topics.read import ReadRequest, read
 from topics.broker.transactions.stages import commit
 from topics.engine.partitions.reading import plan_read
 from topics.engine.partitions.render import View
+from topics.engine.topics.live_frames import CaughtUp, GapFrame, Gone, LiveFrame, Records, Subscription
 from topics.engine.transactions.commit_request import CommitRequest, Write
 from topics.model.facts import Lost as LostFact
 from topics.model.records.batch import decode_batch, node_text

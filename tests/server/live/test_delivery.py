@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from topics.broker.topics.feed import Feed, LiveFrame, Records, Subscription
+from topics.broker.topics.feed import Feed
+from topics.engine.topics.live_frames import LiveFrame, Records, Subscription
 from topics.server.live.delivery import Delivery, Pace
 from topics.server.live.sse import frame_event
 from topics.testing.broker import BrokerBench

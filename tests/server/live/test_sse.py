@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from topics.broker.topics.feed import Feed, Subscription
+from topics.broker.topics.feed import Feed
+from topics.engine.topics.live_frames import Subscription
 from topics.server.live import sse
 from topics.server.live.resume import MAX_NAMED_TOPICS, resume_token, rewind
 from topics.testing.broker import BrokerBench

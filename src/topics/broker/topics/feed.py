@@ -34,24 +34,10 @@ from topics.engine.topics.live_frames import (
     Gone,
     LiveFrame,
     Records,
-    SharedFrames,
     Subscription,
 )
 from topics.engine.topics.topic import Topic
 from topics.model.errors import CorruptStorage
-
-__all__ = [
-    "Broken",
-    "CaughtUp",
-    "Feed",
-    "GapFrame",
-    "Gone",
-    "LiveFrame",
-    "Place",
-    "Records",
-    "SharedFrames",
-    "Subscription",
-]
 
 
 class Place:

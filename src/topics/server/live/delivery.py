@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from topics.broker.topics.feed import Feed, LiveFrame
+from topics.broker.topics.feed import Feed
+from topics.engine.topics.live_frames import LiveFrame
 from topics.runtime.interface import Runtime, Timer
 from topics.server.http import Channel
 

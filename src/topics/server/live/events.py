@@ -4,7 +4,7 @@ The contract spells two of the names with a hyphen over SSE (`caught-up`, `topic
 Both spellings are made from the one name here.
 """
 
-from topics.broker.topics.feed import CaughtUp, GapFrame, Gone, LiveFrame, Records
+from topics.engine.topics.live_frames import CaughtUp, GapFrame, Gone, LiveFrame, Records
 
 FRAME_NAMES: dict[type[LiveFrame], bytes] = {
     Records: b"record",

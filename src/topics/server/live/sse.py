@@ -13,7 +13,7 @@ has no such way back and becomes a space; both are white space that means nothin
 
 from topics.api.errors import STATUS_OF
 from topics.api.live import EventNames
-from topics.broker.topics.feed import Broken, LiveFrame
+from topics.engine.topics.live_frames import Broken, LiveFrame
 from topics.server.live.events import FRAME_NAMES, frame_fields
 from topics.server.responses import encode
 

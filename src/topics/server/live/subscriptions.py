@@ -8,8 +8,9 @@ from typing import Any
 from topics.api.live import Start
 from topics.api.live import Subscription as SubscriptionOptions
 from topics.broker.broker import Broker, Topic
-from topics.broker.topics.feed import Feed, Subscription
+from topics.broker.topics.feed import Feed
 from topics.broker.topics.read import View
+from topics.engine.topics.live_frames import Subscription
 from topics.model.config import check_u64
 from topics.model.errors import InvalidRequest
 from topics.model.limits import Limits

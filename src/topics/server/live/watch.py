@@ -6,7 +6,8 @@ stream begins at the cursors of the session, moved back by `Last-Event-ID` to wh
 
 from topics.api.live import Start, WatchBody, WatchQuery
 from topics.broker.broker import Broker
-from topics.broker.topics.feed import Feed, LiveFrame, Records
+from topics.broker.topics.feed import Feed
+from topics.engine.topics.live_frames import LiveFrame, Records
 from topics.model.errors import TopicsError
 from topics.server.http import Request, Stream
 from topics.server.http.media_types import EVENT_STREAM, accepts

@@ -22,7 +22,8 @@ from websockets.http11 import Request as HandshakeRequest
 from websockets.protocol import OPEN, Protocol, Side
 from websockets.server import ServerProtocol
 
-from topics.broker.topics.feed import Broken, Feed, Gone, LiveFrame
+from topics.broker.topics.feed import Feed
+from topics.engine.topics.live_frames import Broken, Gone, LiveFrame
 from topics.model.errors import InvalidRequest
 from topics.model.limits import Limits
 from topics.server.auth.permissions import Access
