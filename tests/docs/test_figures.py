@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tools.reliability import PAGE, page
+
 ROOT = Path(__file__).resolve().parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 PAGES = sorted(
     [*(ROOT / "docs").rglob("*.md"), *[ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]]
 )
 # Written by `make powercut` and `make soak`, with the date of the run.
-WRITTEN = {ROOT / "docs" / "RELIABILITY.md"}
+WRITTEN = {PAGE}
 MARKED = re.compile(r"^<!-- (\w+) -->$.*?^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
 NUMBER = r"\d[\d,.]*(?: to \d[\d,.]*)?"
 THINGS = "records|rows|jobs|changes|requests|req|messages|deliveries|writes|M?B|MiB"
@@ -29,15 +31,19 @@ DATE = re.compile(r"^Date: \d{4}-\d{2}-\d{2}\. State: accepted\.(?P<figures> Fig
 
 
 @pytest.mark.parametrize(
-    "page", sorted({*PAGES} - {*DECISIONS} - WRITTEN), ids=lambda page: str(page.relative_to(ROOT))
+    "path", sorted({*PAGES} - {*DECISIONS} - WRITTEN), ids=lambda path: str(path.relative_to(ROOT))
 )
-def test_a_page_has_no_measured_figure_outside_of_its_generated_parts(page: Path) -> None:
-    assert FIGURE.findall(MARKED.sub("", page.read_text(encoding="utf-8"))) == []
+def test_a_page_has_no_measured_figure_outside_of_its_generated_parts(path: Path) -> None:
+    assert FIGURE.findall(MARKED.sub("", path.read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.name)
-def test_a_decision_has_a_date_and_says_that_its_figures_are_of_it(page: Path) -> None:
-    lines = page.read_text(encoding="utf-8").splitlines()
+def test_the_page_of_our_runs_is_made_from_their_summaries() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it again with tools.reliability.write_page"
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.name)
+def test_a_decision_has_a_date_and_says_that_its_figures_are_of_it(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("# ")
     dated = DATE.match(lines[2])
     assert dated, lines[2]
