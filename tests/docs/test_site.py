@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.test_project import ROOT, project_files
+
 DOCS = ROOT / "docs"
+DOCUMENTS = sorted([path for path in project_files() if path.suffix == ".md"])
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 EXTERNAL = re.compile(r"""(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""")
@@ -45,7 +47,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert {f"decisions/{target}" for target in re.findall(r"\((\d[^)]*)\)", index)} == decisions
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))], ids=str)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     broken = []
