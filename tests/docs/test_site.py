@@ -75,6 +75,23 @@ def test_site_builds_without_warnings_and_loads_nothing_from_another_host(tmp_pa
         if 'rel="canonical"' not in tag and (found := EXTERNAL.search(tag))
     }
     assert external == set()
+    assert broken_links(site) == set()
+
+
+def broken_links(site: Path) -> set[str]:
+    """Links of the built pages to a file or a heading that the site does not have."""
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html") if page.name != "404.html"}
+    headings = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in pages.items()}
+    broken = set()
+    for page, text in pages.items():
+        for link in re.findall(r'\b(?:href|src)="([^"]+)"', text):
+            path, _, heading = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if re.match(r"[a-z]+:|//", link):
+                continue
+            if not target.exists() or (heading and target in headings and heading not in headings[target]):
+                broken.add(f"{page.relative_to(site)}: {link}")
+    return broken
 
 
 def test_decisions_have_contiguous_numbers_and_the_index_lists_them() -> None:
