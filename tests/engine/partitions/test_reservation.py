@@ -44,7 +44,7 @@ def test_settled_seqs_are_not_pending_and_not_assigned_again() -> None:
 def test_extended_reservation_takes_the_time_of_its_last_record() -> None:
     partition, _ = new_partition()
     reservation = partition.reserve(1, 10, 1000)
-    reservation.extend(2, 20, 1005)
+    partition.extend_reservation(reservation, 2, 20, 1005)
     assert (reservation.count, reservation.size, reservation.ts, reservation.last_seq) == (3, 30, 1005, 3)
     assert pending(partition) == (4, 3, 30)
 

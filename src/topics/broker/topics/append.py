@@ -140,7 +140,7 @@ class AppendGroup(Commit):
     def reserve(self, batch: Batch) -> None:
         count = batch.count
         # A group may stay open for long, while a sync runs: its records have the time of the last one.
-        self.reservation.extend(count, batch.size, self.core.runtime.now_ms())
+        self.partition.extend_reservation(self.reservation, count, batch.size, self.core.runtime.now_ms())
         self.records += count
         self.batches.append(batch)
         if batch.tags is not None or batch.nodes is not None or batch.metas is not None:

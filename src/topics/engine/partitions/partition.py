@@ -106,6 +106,7 @@ class Partition:
         return gap
 
     def extend_reservation(self, reservation: Reservation, count: int, size: int, now_ms: int) -> None:
+        """Add records behind the last one. REQUIRES: no other reservation of the partition came later."""
         # Times never decrease in a partition. A reservation that stays open takes the time of its last record.
         if now_ms > self.last_ts:
             self.last_ts = now_ms

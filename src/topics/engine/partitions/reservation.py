@@ -19,7 +19,6 @@ class SeqAssigner(Protocol):
     # Pages that are written to the log but not synced.
     unsynced: list[Page]
 
-    def extend_reservation(self, reservation: "Reservation", count: int, size: int, now_ms: int, /) -> None: ...
     def settle_reservation(self, reservation: "Reservation", /) -> None: ...
     def release_reservation(self, reservation: "Reservation", /) -> None: ...
 
@@ -43,10 +42,6 @@ class Reservation:
     @property
     def last_seq(self) -> int:
         return self.first_seq + self.count - 1
-
-    def extend(self, count: int, size: int, now_ms: int) -> None:
-        """Add records behind the last one. REQUIRES: no other reservation of the partition came later."""
-        self.partition.extend_reservation(self, count, size, now_ms)
 
     def show_unsynced(self, pages: list[Page]) -> None:
         """The log has the records; readers that asked for unsynced records may see them."""
