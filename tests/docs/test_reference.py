@@ -7,13 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.served import server_settings
+from tests.test_project import ROOT, project_files
 from tools.reference_pages import declared_metrics
 from topics.api.errors import STATUS_OF
+from topics.api.operations import OPERATIONS
 from topics.cli.main import COMMANDS
+from topics.server.ops.options import OPTIONS, RETIRED_OPTIONS
+from topics.server.ops.settings import OTHER_VARIABLES
 from topics.testing.http import Api
 from topics.testing.server import running_server
 
-ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([path for path in project_files() if path.suffix == ".md"])
+# Set by `topics work` for the command of a job, and read by a test.
+OTHERS = {"TOPICS_QUEUE", "TOPICS_JOB_SEQ", "TOPICS_JOB_DELIVERIES", "TOPICS_JOB_TAG", "TOPICS_WRITE_EXPECTED"}
 
 
 @pytest.fixture
@@ -49,6 +55,28 @@ def test_every_metric_of_a_server_is_on_the_page_with_its_help(api: Api) -> None
 def test_a_page_names_all_of_them(path: str, names: list[str]) -> None:
     text = (ROOT / path).read_text()
     assert [name for name in names if name not in text] == []
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_requests_that_a_document_names_are_operations(page: Path) -> None:
+    known = [
+        (operation.method, re.compile(re.sub(r"\{\w+\}", "[^/]+", path)))
+        for operation in OPERATIONS
+        for path in (operation.path, *operation.aliases)
+    ]
+    named = re.findall(r"\b(GET|POST|PUT|DELETE|PATCH) (/[\w/:.{}<>$-]+)", page.read_text())
+    wrong = [
+        f"{method} {path}"
+        for method, path in named
+        if not any([method == each and pattern.fullmatch(path.rstrip(".")) for each, pattern in known])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_variables_that_a_document_names_are_settings(page: Path) -> None:
+    known = {option.variable for option in OPTIONS} | {option.variable for option in RETIRED_OPTIONS} | OTHER_VARIABLES
+    assert set(re.findall(r"\bTOPICS_[A-Z_]*[A-Z]\b", page.read_text())) - known - OTHERS == set()
 
 
 def test_the_troubleshooting_page_has_the_status_of_each_code() -> None:
