@@ -7,10 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.terminal import in_pipe
+from topics.server import handlers
+from topics.testing.process import ServerProcess
 
 # Modules that take long to import, and that no simple command needs.
 HEAVY = ("asyncio", "argon2", "duckdb", "prompt_toolkit", "pyarrow", "rich", "sqlglot", "topics.server", "uvloop")
+# Modules that a server imports with the first request or setting that needs them. The second line is of the standard library.
+NOT_FOR_SERVE = (
+    *("argon2", "cryptography", "duckdb", "jwt", "numpy", "prompt_toolkit", "pyarrow", "rich", "sqlglot"),
+    *("gzip", "http.client", "json", "multiprocessing", "pathlib", "tempfile", "tomllib", "unittest", "xml"),
+    *("topics.api.documents", "topics.archive", "topics.capture", "topics.client", "topics.conformance"),
+    *("topics.maintenance", "topics.server.live.websocket", "topics.spark", "topics.sql.parser", "topics.testing"),
+)
 MAX_START_S = 0.15
 # Processes that share a core slow each other down by less than this, also in processor time.
 MAX_LOAD_FACTOR = 3.0
@@ -26,13 +37,34 @@ def test_simple_commands_import_nothing_heavy(environment: dict[str, str]) -> No
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
-def test_serve_does_not_import_the_client(environment: dict[str, str]) -> None:
-    code = (
-        "import sys; from topics.cli.server.serve import build_parser; import topics.server.ops.process\n"
-        "build_parser().parse_args([]); print([name for name in sys.modules if name.startswith('topics.client')])"
+class ServerThatDescribesItself(ServerProcess):
+    """When it has served and stopped, it prints the state of the garbage collector and the names of all imported modules."""
+
+    program = (
+        "-c",
+        "import gc, sys; from topics.cli.main import main; main(['serve'])\n"
+        "print(gc.isenabled(), gc.get_freeze_count() > 0); print(*[name for name, module in sys.modules.items() if module])",
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def description(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    with ServerThatDescribesItself(tmp_path_factory.mktemp("served")) as server:
+        server.stop()
+        return server.logs.splitlines()[-2:]
+
+
+def test_serve_imports_nothing_that_only_a_request_needs(description: list[str]) -> None:
+    interpreter = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    imported = set(description[1].split()) - set(interpreter.stdout.split())
+    assert "topics.server.application" in imported
+    assert imported & {*NOT_FOR_SERVE, *[f"topics.server.{module}" for module in handlers.MODULES]} == set()
+
+
+def test_the_garbage_collector_is_on_again_when_a_server_serves(description: list[str]) -> None:
+    assert description[0] == "True True"
 
 
 def test_tail_starts_within_150_ms_of_processor_time_on_a_machine_that_does_nothing_else(

@@ -10,9 +10,8 @@ The Content-Security-Policy allows the console's files, the three inline parts b
 Types forbid every way to turn text into HTML.
 """
 
-import gzip
 import hashlib
-import json
+import zlib
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
@@ -29,10 +28,13 @@ from topics.server.responses import encode
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "console"
 PREFIX = b"/console/"
+_GZIP_WBITS = 31
 INDEX = b"/console/index.html"
 MAIN = b"/console/app.js"
 STYLES = b"/console/styles.css"
 THEME = b"/console/theme.js"
+# Modules of single screens.
+SCREENS = b"/console/screens/"
 ICON = b"/console/favicon.svg"
 MEDIA_TYPES = {
     ".html": HTML_UTF_8.encode(),
@@ -82,13 +84,15 @@ def _console_file(path: bytes, body: bytes, policy: bytes) -> ConsoleFile:
 def _page(bodies: dict[bytes, bytes]) -> tuple[bytes, bytes]:
     """The page with its inline parts, and the policy that allows them.
 
-    All modules are named in the head: the browser then fetches them at once, not level by level of imports.
+    The modules that all screens share are named in the head: the browser then fetches them at once, not level by level
+    of imports. The modules of a screen are fetched when it is opened.
     """
     modules = {path: path + b"?v=" + _version(body) for path, body in bodies.items() if path.endswith(b".js")}
     del modules[THEME]
     imports = {path.decode(): versioned.decode() for path, versioned in modules.items()}
-    import_map = json.dumps({"imports": imports}).encode()
-    preloads = b"".join([b'\n    <link rel="modulepreload" href="%b" />' % versioned for versioned in modules.values()])
+    import_map = encode({"imports": imports})
+    shared = [versioned for path, versioned in modules.items() if not path.startswith(SCREENS)]
+    preloads = b"".join([b'\n    <link rel="modulepreload" href="%b" />' % versioned for versioned in shared])
     page = bodies[INDEX]
     for link, inline in (
         (b'href="%b"' % ICON, b'href="%b?v=%b"' % (ICON, _version(bodies[ICON]))),
@@ -108,7 +112,7 @@ def _page(bodies: dict[bytes, bytes]) -> tuple[bytes, bytes]:
 
 @cache
 def _compressed(path: bytes) -> bytes:
-    return gzip.compress(console_files()[path].body, mtime=0)
+    return zlib.compress(console_files()[path].body, level=9, wbits=_GZIP_WBITS)
 
 
 def _version(body: bytes) -> bytes:
