@@ -1,24 +1,13 @@
 // The frame around the screens: navigation, search, keys, theme, the state of the connection, and signing in.
 
-import { events, get, query, setCredential, signedIn } from "./lib/api.js";
+import { ApiError, events, get, lost, query, setCredential, signedIn } from "./lib/api.js";
 import { openDialog } from "./lib/dialog.js";
 import { h, icon, replace, setText } from "./lib/dom.js";
 import { count, duration } from "./lib/format.js";
 import { Screen } from "./lib/screen.js";
 import { forbidden, loadMe, me } from "./lib/session.js";
 import { errorBox, iconButton, toast } from "./lib/widgets.js";
-import * as groups from "./screens/groups.js";
-import * as live from "./screens/live.js";
-import * as overview from "./screens/overview.js";
-import * as pipelines from "./screens/pipelines.js";
-import * as queue from "./screens/queue.js";
-import * as queues from "./screens/queues.js";
-import * as routes from "./screens/routes.js";
-import * as settings from "./screens/settings.js";
 import { signIn } from "./screens/sign_in.js";
-import * as sql from "./screens/sql.js";
-import * as topic from "./screens/topic.js";
-import * as topics from "./screens/topics.js";
 
 // In the order of the side bar, with the second key of "g" and the key.
 const NAVIGATION = [
@@ -32,20 +21,20 @@ const NAVIGATION = [
   ["/sql", "SQL", "sql", "s"],
   ["/settings", "Settings", "settings", "e"],
 ];
-// Patterns of screens; `:name` matches one part of the path.
+// Patterns of screens; `:name` matches one part of the path. A screen is loaded when it is opened first.
 const SCREENS = [
-  ["/", overview],
-  ["/topics", topics],
-  ["/topics/:topic", topic],
-  ["/queues", queues],
-  ["/queues/:topic", queue],
-  ["/groups", groups],
-  ["/groups/:topic/:group", groups],
-  ["/routes", routes],
-  ["/pipelines", pipelines],
-  ["/live", live],
-  ["/sql", sql],
-  ["/settings", settings],
+  ["/", () => import("./screens/overview.js")],
+  ["/topics", () => import("./screens/topics.js")],
+  ["/topics/:topic", () => import("./screens/topic.js")],
+  ["/queues", () => import("./screens/queues.js")],
+  ["/queues/:topic", () => import("./screens/queue.js")],
+  ["/groups", () => import("./screens/groups.js")],
+  ["/groups/:topic/:group", () => import("./screens/groups.js")],
+  ["/routes", () => import("./screens/routes.js")],
+  ["/pipelines", () => import("./screens/pipelines.js")],
+  ["/live", () => import("./screens/live.js")],
+  ["/sql", () => import("./screens/sql.js")],
+  ["/settings", () => import("./screens/settings.js")],
 ];
 const THEMES = { light: "dark", dark: "system", system: "light" };
 const SEARCH_DELAY_MS = 120;
@@ -73,7 +62,7 @@ function decoded(parts) {
 
 function match(path) {
   const parts = decoded(path.split("/"));
-  for (const [pattern, module] of SCREENS) {
+  for (const [pattern, load] of SCREENS) {
     const wanted = pattern.split("/");
     if (wanted.length !== parts.length) continue;
     const names = {};
@@ -82,7 +71,7 @@ function match(path) {
         part.startsWith(":") ? ((names[part.slice(1)] = parts[index]), true) : part === parts[index],
       )
     ) {
-      return [module, names];
+      return [load, names];
     }
   }
   return [null, {}];
@@ -99,7 +88,7 @@ async function open() {
   screen?.abort.abort();
   document.body.classList.remove("menu-open");
   document.querySelector(".scrim")?.remove();
-  const [module, names] = match(path);
+  const [load, names] = match(path);
   const top = `/${path.split("/")[1] ?? ""}`;
   for (const link of document.querySelectorAll("#nav a")) {
     if (link.dataset.path === top) link.setAttribute("aria-current", "page");
@@ -108,18 +97,19 @@ async function open() {
   // Another address may be opened while this one waits: it has a screen of its own, and ends this one.
   const opened = new Screen(main, path, parameters, navigate);
   screen = opened;
-  if (module === null) {
+  if (load === null) {
     opened.show(
       h("h1", {}, "No such screen"),
       h("p", {}, "The address names no screen. ", h("a", { href: "#/" }, "Go to the overview"), "."),
     );
     return;
   }
-  document.title = `${module.title(names)} · topics`;
   try {
-    if (!me.known) await identify();
+    const [module] = await Promise.all([loaded(load), me.known ? null : identify()]);
     if (opened.signal.aborted) return;
+    document.title = `${module.title(names)} · topics`;
     await module.open(opened, names);
+    loadAll();
   } catch (error) {
     if (opened.signal.aborted || error.name === "AbortError" || error.status === 401) return;
     opened.show(errorBox(error));
@@ -127,6 +117,20 @@ async function open() {
       events.addEventListener("online", open, { once: true, signal: opened.signal });
     }
   }
+}
+
+async function loaded(load) {
+  try {
+    return await load();
+  } catch {
+    lost();
+    throw new ApiError(0, "offline", "The server does not answer.");
+  }
+}
+
+/** Load the screens that were not opened yet, so that they open at once, also while the server restarts. */
+function loadAll() {
+  for (const [, load] of SCREENS) load().catch(() => {});
 }
 
 // Identity
