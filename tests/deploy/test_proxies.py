@@ -62,14 +62,14 @@ def write_certificate(directory: Path) -> None:
 def nginx(directory: Path, port: int, upstream: str) -> list[str]:
     site = (DEPLOY / "nginx.conf").read_text()
     site = site.replace("/etc/ssl/topics", str(directory)).replace("127.0.0.1:4000", upstream)
+    site = site.replace("/var/log/nginx", str(directory))
     site = site.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl").replace("topics.example.com", NAME)
     paths = "".join(
         f"{kind}_temp_path {directory}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     main = directory / "nginx.conf"
     main.write_text(
-        f"daemon off; pid {directory}/pid; error_log {directory}/error.log; events {{}}\n"
-        f"http {{ access_log off; {paths}\n{site}\n}}\n"
+        f"daemon off; pid {directory}/pid; error_log {directory}/error.log; events {{}}\nhttp {{ {paths}\n{site}\n}}\n"
     )
     return ["nginx", "-p", str(directory), "-c", str(main)]
 
@@ -147,3 +147,14 @@ def test_writes_streams_and_sockets_pass_through_the_proxy(
         # A poll that finds nothing waits through the proxy and is answered.
         page = ask(address, trust, "/v0/topics/t/diff", {"from_seq": 1_001, "wait_ms": 300})
         assert (page["records"], page["caught_up"]) == ([], True)
+
+
+def test_access_log_of_nginx_has_requests_without_their_tokens(tmp_path: Path) -> None:
+    with proxied(nginx, tmp_path) as (address, trust):
+        ask(address, trust, "/v0/health?token=secret")
+        log = tmp_path / "topics.log"
+        deadline = time.monotonic() + PATIENCE_S
+        while "/v0/health" not in log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert "secret" not in log.read_text()
