@@ -24,6 +24,8 @@ def test_defaults_in_its_table_are_the_defaults() -> None:
 
 
 def test_every_metric_it_names_exists() -> None:
-    source = (Path(__file__).resolve().parents[2] / "src/topics/server/ops/monitoring/metrics.py").read_text(encoding="utf-8")
+    source = (Path(__file__).resolve().parents[2] / "src/topics/server/ops/monitoring/metrics.py").read_text(
+        encoding="utf-8"
+    )
     for name in re.findall(r"topics_[a-z_]+", TEXT):
         assert f'"{name}"' in source
