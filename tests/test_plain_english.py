@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("src", "docs", "tests", "bench", "tools", "examples", "deploy")
 FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "mkdocs.yml", "Dockerfile")
-SUFFIXES = set(".py .md .js .ipynb .html .css .toml .yml .yaml .sh .sql .service .conf".split())
+SUFFIXES = {".py", ".md", ".js", ".ipynb", ".html", ".css", ".toml", ".yml", ".yaml", ".sql", ".service", ".conf"}
 # With what to write instead.
 WORDS = {
     "whoever": "the reader, a client, each caller",
