@@ -7,24 +7,24 @@ import pytest
 from topics.engine.state_table import follow
 
 
-class Door(Enum):
-    OPEN = "open"
-    CLOSED = "closed"
-    LOCKED = "locked"
+class Step(Enum):
+    FIRST = "first"
+    SECOND = "second"
+    THIRD = "third"
 
 
 TABLE = {
-    Door.OPEN: frozenset({Door.CLOSED}),
-    Door.CLOSED: frozenset({Door.OPEN, Door.LOCKED}),
-    Door.LOCKED: frozenset({Door.CLOSED}),
+    Step.FIRST: frozenset({Step.SECOND}),
+    Step.SECOND: frozenset({Step.FIRST, Step.THIRD}),
+    Step.THIRD: frozenset({Step.SECOND}),
 }
 
 
-@pytest.mark.parametrize("state", Door)
-@pytest.mark.parametrize("following", Door)
-def test_state_is_followed_by_those_of_its_row_only(state: Door, following: Door) -> None:
+@pytest.mark.parametrize("state", Step)
+@pytest.mark.parametrize("following", Step)
+def test_state_is_followed_by_those_of_its_row_only(state: Step, following: Step) -> None:
     if following in TABLE[state]:
-        assert follow("a door", TABLE, state, following) is following
+        assert follow("a step", TABLE, state, following) is following
     else:
-        with pytest.raises(ValueError, match=f"a door cannot go from {state.value} to {following.value}"):
-            follow("a door", TABLE, state, following)
+        with pytest.raises(ValueError, match=f"a step cannot go from {state.value} to {following.value}"):
+            follow("a step", TABLE, state, following)
