@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 MEBIBYTE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpLimits:
+class HttpLimits(Struct, frozen=True, kw_only=True):
     """Times are in seconds. All but `part_timeout` are checked by one sweep over the connections, not by timers."""
 
     max_connections: int = 16_384
