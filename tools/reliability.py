@@ -60,14 +60,16 @@ def counts() -> str:
         damaged = rot["per_kind"] * len(rot["kinds"])
         wrong = sum([each["wrong"] for each in rot["kinds"].values()])
         lines.append(
-            f"- {cuts['cuts']} power cuts of a recorded disk: {fsync['acknowledged']:,} acknowledged records of class `fsync` were checked, "
+            f"- {powercut['date']}: {cuts['cuts']} power cuts of a recorded disk. {fsync['acknowledged']:,} acknowledged records of class `fsync` were checked, "
             f"{fsync['lost_and_reported']} were lost. Broken promises: {len(cuts['broken'])}."
         )
-        lines.append(f"- {damaged} damaged files: {wrong} times a record was wrong, or missing without a report.")
+        lines.append(
+            f"- {powercut['date']}: {damaged} damaged files. {wrong} times a record was wrong, or missing without a report."
+        )
     if soak is not None:
         found = ", ".join([f"{value:,} {name.replace('_', ' ')}" for name, value in soak["counts"].items()])
         lines.append(
-            f"- A soak of {soak['minutes']:g} minutes with kills and full disks: {found}. Broken promises: {len(soak['broken'])}."
+            f"- {soak['date']}: a soak of {soak['minutes']:g} minutes with kills and full disks: {found}. Broken promises: {len(soak['broken'])}."
         )
     return "\n".join(lines) + "\n"
 
