@@ -18,7 +18,7 @@ HEAVY = ("asyncio", "argon2", "duckdb", "prompt_toolkit", "pyarrow", "rich", "sq
 # Modules that a server imports with the first request or setting that needs them. The second line is of the standard library.
 NOT_FOR_SERVE = (
     *("argon2", "cryptography", "duckdb", "jwt", "numpy", "prompt_toolkit", "pyarrow", "rich", "sqlglot"),
-    *("dataclasses", "gzip", "http.client", "json", "multiprocessing", "pathlib", "tempfile", "textwrap", "tomllib"),
+    *("dataclasses", "gzip", "http.client", "json", "multiprocessing", "pathlib", "tempfile", "tomllib", "xml"),
     *("topics.api.documents", "topics.archive", "topics.capture", "topics.client", "topics.conformance"),
     *("topics.maintenance", "topics.server.live.websocket", "topics.spark", "topics.sql.parser", "topics.testing"),
 )

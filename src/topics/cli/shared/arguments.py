@@ -22,10 +22,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*arguments, **options)
         self._negative_number_matcher = NEGATIVE_VALUE
 
-    def format_help(self) -> str:
-        self.description = wrap(self.description or "")
-        return super().format_help()
-
     def error(self, message: str) -> NoReturn:
         shown = message
         if choice := _INVALID_CHOICE.search(message):
@@ -42,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 def command_parser(name: str, description: str, examples: Sequence[str]) -> Parser:
     """The parser of `topics NAME`. `examples` are whole command lines."""
-    return Parser(prog=f"topics {name}", description=description, epilog=_epilog(examples))
+    return Parser(prog=f"topics {name}", description=wrap(description), epilog=_epilog(examples))
 
 
 class Subcommands:
@@ -55,7 +51,7 @@ class Subcommands:
         added: Parser = self._added.add_parser(
             name,
             help=summary,
-            description=description or f"{summary[0].upper()}{summary[1:]}.",
+            description=wrap(description or f"{summary[0].upper()}{summary[1:]}."),
             epilog=_epilog(examples),
         )
         return added
