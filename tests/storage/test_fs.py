@@ -570,13 +570,18 @@ def test_first_directory_makes_the_root_too(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What the kernel is asked to sync, as (call, path), and still does."""
+def synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What the kernel is asked to sync below the test's directory, as (call, path), and still does.
+
+    Servers of other tests may run in this process, and sync their own files.
+    """
     calls: list[tuple[str, str]] = []
 
     def watched(name: str, call: Callable[[int], None]) -> Callable[[int], None]:
         def sync(descriptor: int) -> None:
-            calls.append((name, os.readlink(f"/proc/self/fd/{descriptor}")))
+            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            if path == tmp_path or tmp_path in path.parents:
+                calls.append((name, str(path)))
             call(descriptor)
 
         return sync
@@ -786,8 +791,15 @@ def test_unknown_boot_id_differs_each_time(tmp_path: Path) -> None:
 
 def descriptors(below: Path) -> list[int]:
     """Those of this process that are open on something below a directory."""
-    links = {int(name): Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
-    return [number for number, link in links.items() if link.is_symlink() and below in link.readlink().parents]
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = Path(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue  # closed by a server of another test in this process
+        if below in target.parents:
+            found.append(int(name))
+    return found
 
 
 # -- modes ---------------------------------------------------------------------------------------------------------
