@@ -35,8 +35,6 @@ MIN_FREE_BYTES = 1 << 30
 MAX_SYNC_MS = 20.0
 MAX_CLOCK_DIFFERENCE_MS = 2000
 MAX_LOOP_LAG_MS = 50.0
-# Descriptors beside connections: log, segments, listeners.
-RESERVED_DESCRIPTORS = 256
 MIN_MEMORY_BYTES = 512 << 20
 TIME_ERROR = 5
 
@@ -201,9 +199,12 @@ def _runtime_directory(settings: "Settings") -> Finding:
 
 
 def _limits(settings: "Settings") -> Iterator[Finding]:
+    from topics.server.http.listener import MAX_REFUSED_CONNECTIONS, RESERVED_FILES, connection_capacity
+
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = settings.max_connections + RESERVED_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < needed:
+    served, _ = connection_capacity(settings.max_connections)
+    if served < settings.max_connections:
+        needed = settings.max_connections + RESERVED_FILES + MAX_REFUSED_CONNECTIONS
         advice = f"ulimit -n {needed} (LimitNOFILE in a systemd unit), or lower TOPICS_MAX_CONNECTIONS"
         yield Finding("warning", "open files", f"limit {soft}, max_connections {settings.max_connections}", advice)
     else:
