@@ -22,7 +22,7 @@ func main() {
 	check(true, "client", err)
 
 	cap := 100
-	created, err := client.PutTopicWithResponse(ctx, "golang", api.PutTopicJSONRequestBody{CapRecords: &cap})
+	created, err := client.PutTopicWithResponse(ctx, "golang", nil, api.PutTopicJSONRequestBody{CapRecords: &cap})
 	check(err == nil && created.JSON201 != nil && created.JSON201.Created, "create", err)
 
 	tag := "a"
