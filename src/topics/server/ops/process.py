@@ -20,6 +20,7 @@ from topics.broker.durability.data_directory import DataDirectory, DirectoryInUs
 from topics.broker.durability.recovery import Recovered
 from topics.model.errors import CorruptStorage
 from topics.runtime.loop_runtime import LoopRuntime
+from topics.server import handlers
 from topics.server.application import TopicsApplication
 from topics.server.auth.authentication import Authority
 from topics.server.auth.login import Users, warn_about_users
@@ -30,6 +31,8 @@ from topics.server.ops.settings import BadSettings, Settings, is_loopback
 from topics.server.service import Service
 
 log = logging.getLogger("topics.server")
+# The time after which requests of a start have been answered.
+LOAD_HANDLERS_AFTER_S = 5.0
 # Of mallopt, as malloc.h has it.
 _M_MMAP_THRESHOLD = -3
 
@@ -91,7 +94,9 @@ async def serve(
         if uses_signals:
             loop.add_signal_handler(signal.SIGHUP, CredentialReload(service, settings, reload, listener, runtime).run)
         _write_port_file(settings.port_file, address)
+        loading = loop.create_task(handlers.load_all(LOAD_HANDLERS_AFTER_S))
         await stop.wait()
+        loading.cancel()
         log.info("stopping")
         service.stopping = True
         service.throttle.stop()
