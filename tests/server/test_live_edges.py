@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import force_setattr
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
@@ -166,7 +167,7 @@ async def test_fragmented_message_uses_memory_of_its_text_only(house: House) -> 
 
 @in_house()
 async def test_messages_half_sent_over_sockets_count_with_the_bodies_under_way(house: House) -> None:
-    object.__setattr__(house.listener.limits, "max_held_bytes", 100_000)
+    force_setattr(house.listener.limits, "max_held_bytes", 100_000)
     half = b'{"op":"ping","x":"' + b"x" * 60_000
     held = house.listener.held
     first, one = await socket(house)

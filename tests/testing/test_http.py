@@ -14,6 +14,12 @@ JSON = {"content-type": "application/json"}
 RESPONSE = b"HTTP/1.1 200 OK\r\nX-Name: value\r\nContent-Length: 2\r\n%b\r\n{}"
 
 
+@pytest.fixture(autouse=True)
+def _no_observer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of the server check every response against its declaration; these responses have none."""
+    monkeypatch.setattr(Api, "observer", None)
+
+
 def receive(connection: socket.socket) -> bytes:
     """One request; empty at the end of the connection."""
     request = b""

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from topics.model.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
@@ -152,6 +152,8 @@ def test_every_cut_of_an_append_request_is_an_invalid_request() -> None:
 
 @given(st.binary(max_size=100))
 def test_garbage_is_an_invalid_request(garbage: bytes) -> None:
+    # Hypothesis also draws constants of the modules that are loaded; one of them is a whole request.
+    assume(b"records" not in garbage)
     with pytest.raises(InvalidRequest):
         decode_batch(garbage, Limits())
 
