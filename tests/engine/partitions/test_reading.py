@@ -33,7 +33,7 @@ def test_next_from_seq_passes_what_is_invisible_at_the_tail() -> None:
 
 
 class Asked(frozenset[bytes]):
-    """Nodes of which there may be any number: they can be asked for one, not gone through."""
+    """A set of nodes that supports membership tests and fails when it is iterated."""
 
     def __iter__(self) -> Iterator[bytes]:
         raise AssertionError("a reader went through all its nodes")
